@@ -23,8 +23,8 @@ from flows.dag.version_stages import changed_code
 from flows.errors import in_words
 from flows.params_file import write_params
 from flows.profile_stack import read_mapping
-from flows.runners.events import tell
 from flows.runners.pipeline import explained
+from flows.runners.run_artifacts import tell
 from flows.runners.warm_run import bring_up_to_date, final_state
 from tasks.core.config.dag import iteration_key
 from tasks.core.config.params import MOST_ITERATIONS, ParamsError, load_params

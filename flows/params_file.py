@@ -1,19 +1,24 @@
 """Write params.yaml from profiles (flows/profile_stack.py), with the maps that DVC needs derived from `iterations`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from flows.errors import WrongArgument
-from flows.params_text import text_of
 from flows.profile_stack import merged, read_mapping, stacked
+from tasks.core.config.descriptions import knob_comments
 from tasks.core.config.engine import EngineSection
 from tasks.core.config.kind_section import KindSection
 from tasks.core.config.params import Params, ParamsError, params_of_knobs
 from tasks.core.config.world import WorldSection
-from tasks.core.config.yaml_text import YamlFault, parse_yaml
+from tasks.core.config.yaml_text import YamlFault, parse_yaml, yaml_nodes, yaml_text
 from tasks.core.records.dotted import dotted
 from tasks.core.records.files import replacing
+
+_COLUMN = 42
+"""Column at which comments begin, if their values leave it free."""
 
 
 class WrongSetting(ParamsError, WrongArgument):  # noqa: N818
@@ -118,3 +123,31 @@ def _changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 _UNSET = object()
 _NAMED: dict[str, type[KindSection]] = {"world": WorldSection, "engine": EngineSection}
 _TEXT_ALONE = "no value has changed; the text of params.yaml was written anew"
+
+
+def text_of(params: Params) -> str:
+    """Return the whole of params.yaml."""
+    content = params.model_dump(mode="json")
+    dag = {"dag": content.pop("dag")}
+    return _commented(yaml_text(content), knob_comments(params)) + yaml_text(dag, flat=True)
+
+
+def _commented(text: str, comments: Mapping[str, str]) -> str:
+    """Return the YAML `text` with the comments of its keys."""
+    lines = text.splitlines()
+    whole = yaml_nodes(text)
+    for line, name in _keys(whole, ""):
+        if comment := comments.get(name):
+            lines[line] = f"{lines[line]:<{_COLUMN}}  # {comment}"
+    return "\n".join(lines) + "\n"
+
+
+def _keys(mapping: yaml.Node, prefix: str) -> Iterator[tuple[int, str]]:
+    """Yield the line and the dotted name of every key after whose line nothing of its value goes on, or all of it."""
+    for key, value in mapping.value:
+        line, name = key.start_mark.line, prefix + key.value
+        block = isinstance(value, yaml.MappingNode) and not value.flow_style
+        if block or value.end_mark.line == line:
+            yield line, name
+        if block:
+            yield from _keys(value, f"{name}.")

@@ -60,12 +60,14 @@ def task_rows(tasks: Sequence[Task], weights: Sequence[float]) -> list[dict[str,
     ]
 
 
-def summary(train: Sequence[Task], kept: Sequence[Task]) -> str:
-    """Return one line for a person: how many tasks were kept."""
+def summary(train: Sequence[Task], kept: Sequence[Task], max_difficulty: int) -> str:
+    """Return one line for a person: how many tasks were kept, and how many are too hard."""
     by_difficulty = sorted(Counter(task.difficulty for task in kept).items())
     levels = ", ".join(f"{count} of difficulty {level}" for level, count in by_difficulty)
     scenarios = f"{_scenarios(kept)} of {_scenarios(train)} scenarios"
-    return f"kept {len(kept)} of {len(train)} training tasks ({scenarios}): {levels}"
+    hard = sum(task.difficulty > max_difficulty for task in train)
+    note = f"; tasks.max_difficulty: {max_difficulty} leaves out {hard} harder ones" if hard else ""
+    return f"kept {len(kept)} of {len(train)} training tasks ({scenarios}): {levels}{note}"
 
 
 def _scenarios(tasks: Sequence[Task]) -> int:
@@ -84,4 +86,4 @@ def filter_tasks(context: StageContext[TaskFilterInputs]) -> None:
     refuse_unknown_ids(config.denylist, known)
     kept = keep_tasks(train, config)
     write_rows(context.layout.tasks, task_rows(kept, sampling_weights(kept, config)), TASKS)
-    print(f"filter_tasks: {summary(train, kept)}")
+    print(f"filter_tasks: {summary(train, kept, config.max_difficulty)}")

@@ -128,7 +128,8 @@ def test_its_page_is_made_from_its_settings(played: Installed) -> None:
 def test_its_author_runs_the_contract(installed: Installed) -> None:
     done = installed.loopline("contract", "key_value")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {line.split()[0] for line in done.stdout.splitlines()} == {"ok"}
+    *rules, earned = done.stdout.splitlines()
+    assert {line.split()[0] for line in rules} == {"ok"} and earned == "note    doing nothing earns 0.00 of 1"
     unknown = installed.loopline("contract", "key_valeu")
     assert unknown.returncode == 2 and "no world is called 'key_valeu'" in unknown.stderr
 

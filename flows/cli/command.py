@@ -2,11 +2,13 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
@@ -18,6 +20,8 @@ from tasks.core.processes.process_memory import spare_old_objects
 
 _PROFILES = Path(__file__).resolve().parents[1] / "profiles"
 LAST_PORT = 65_535
+_LEAST, _MOST = 60, 120
+"""Columns of an answer: at least, and at most."""
 Panel = Literal["Run", "Look", "Serve"]
 """Where the help of `loopline` lists a command, in this order."""
 
@@ -114,3 +118,19 @@ Settings = Annotated[
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def fitted(lines: Iterable[str], hanging: int = 4) -> Iterator[str]:
+    """Yield `lines`, the longer ones broken between words; what follows is indented `hanging` columns more."""
+    width = min(max(get_terminal_size().columns, _LEAST), _MOST)
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()))
+        broken = wrap(
+            line.expandtabs(),
+            width,
+            subsequent_indent=indent + " " * hanging,
+            break_long_words=False,
+            break_on_hyphens=False,
+            replace_whitespace=False,
+        )
+        yield from broken or [""]

@@ -15,8 +15,8 @@ def contract(
 ) -> int:
     """Check a world against the contract of all worlds.
 
-    Prepares its tasks, plays some of them, and prints each rule with what breaks it: for the author of a world. Exit
-    code 1: a rule is broken; 2: there is no such world.
+    Prepares its tasks, plays some of them, and prints each rule with what breaks it, and what doing nothing earns: for
+    the author of a world. Exit code 1: a rule is broken; 2: there is no such world.
 
     \b
     loopline contract sokoban
@@ -24,12 +24,12 @@ def contract(
     """
     from flows.params_file import world_section
     from tasks.core.config.params import ParamsError
-    from tasks.core.interfaces.world_contract import broken_rules_of
+    from tasks.core.interfaces.world_contract import findings_of
 
     with refusing(ParamsError):
         section = world_section(world, settings)
     broken = 0
-    for rule, problem in broken_rules_of(section):
-        broken += bool(problem)
-        print(f"{'broken' if problem else 'ok':7} {rule}{f': {problem}' if problem else ''}", flush=True)
+    for state, line in findings_of(section):
+        broken += state == "broken"
+        print(f"{state:7} {line}", flush=True)
     return 1 if broken else 0

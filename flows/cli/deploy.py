@@ -23,8 +23,7 @@ def deploy(
     loopline deploy
     """
     stop_cleanly_on_signals()
-    from flows.runners.local_services import serve
-    from flows.runners.schedules import schedule_lines
+    from flows.runners.local_services import schedule_lines, serve
 
     root = Path.cwd()
     print("\n".join(schedule_lines(root / "prefect.yaml")), flush=True)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from flows.cli.command import command
-from flows.dag.dvc_cache import cache_folder
 from tasks.core.capacity.hardware import GB, HARDWARE, Hardware
 from tasks.core.processes.usable_cores import usable_cores
 
@@ -117,6 +116,8 @@ def _checkout(root: Path) -> Iterator[Finding]:
     if not (root / ".dvc").is_dir():
         yield Finding("DVC", "no .dvc folder here: run this in a checkout, or `dvc init`", "lacks")
         return
+    from flows.dag.dvc_seam import cache_folder
+
     yield Finding("DVC", f"cache in {cache_folder(root)}; {'dvc.lock' if (root / 'dvc.lock').exists() else 'no run'}")
     if not os.access(root, os.W_OK):
         yield Finding("checkout", "cannot be written", "lacks")
@@ -159,7 +160,7 @@ def _obstacles(root: Path, params: Params) -> Iterator[str]:
     """Yield why the run of these parameters would fail here, before it is begun."""
     import torch
 
-    from flows.dag.input_files import require_named_files
+    from flows.dag.version_stages import require_named_files
     from tasks.core.config.params import ParamsError
     from tasks.core.interfaces.engine_kind import find_engine
 

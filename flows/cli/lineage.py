@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.cli.command import CHECKOUT, command, refusing
-from flows.line_width import fitted
+from flows.cli.command import CHECKOUT, command, fitted, refusing
 from tasks.core.records.layout import Layout
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def lineage(
 
 def traced(name: str, root: Path) -> tuple[list[str], list[str]]:
     """Return the answer in lines, and the broken links. Raises UnknownSubject, ParamsError and ArtifactError."""
-    from flows.dag.dvc_cache import cache_folder
+    from flows.dag.dvc_seam import cache_folder
     from flows.dag.version_stages import changed_code
     from tasks.core.config.params import load_params
     from tasks.core.lineage.dvc_lock import lock_of

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from flows.cli.command import Settings, command, profiles, refusing
-from flows.line_width import fitted
+from flows.cli.command import Settings, command, fitted, profiles, refusing
 from tasks.core.capacity.hardware import GB, HARDWARE
 
 if TYPE_CHECKING:

@@ -1,5 +1,6 @@
 """`loopline run`: the pipeline, once (flows/runners)."""
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -48,6 +49,8 @@ def run(
             outcomes = run_without_prefect(root, targets, waiting)
         else:
             outcomes = run_pipeline(root, targets, waiting, sequential=sequential)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     except PipelineFailed as failure:
         print(f"loopline run: {explained(failure, root)}", file=sys.stderr)
         return 1

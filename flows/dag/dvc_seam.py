@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import shlex
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,7 +64,10 @@ def reproduce(root: Path, targets: Sequence[str], runner: StageRunner) -> dict[s
     outcomes: dict[str, Outcome] = {}
     ran: set[str] = set()
 
+    at_work: list[str] = []
+
     def body_of(stage: Any, name: str, key: str) -> None:
+        at_work[:] = [stage.addressing]
         runner.prepare(name, key, lambda other: other in planned and _is_changed(stage.repo, other))
         runner.run(name, key)
         ran.add(stage.addressing)
@@ -78,11 +82,19 @@ def reproduce(root: Path, targets: Sequence[str], runner: StageRunner) -> dict[s
                 single_item=bool(planned),
                 repro_fn=_repro_fn(outcomes, ran, runner),
             )
+    except (KeyboardInterrupt, SystemExit):
+        print(stopped_at(*at_work), file=sys.stderr)
+        raise
     except ReproductionError as error:
         raise PipelineFailed(str(error)) from (error.__cause__ or error)
     except DvcException as error:
         raise PipelineFailed(_fault_of_file(root, error) or str(error)) from None
     return outcomes
+
+
+def stopped_at(stage: str = "the start") -> str:
+    """Return the line of a run that a signal ends."""
+    return f"stopped at {stage}; the same command goes on"
 
 
 def summary(outcomes: Mapping[str, Outcome]) -> str:
@@ -157,6 +169,14 @@ def _repro_fn(outcomes: dict[str, Outcome], ran: set[str], runner: StageRunner) 
         return recorded
 
     return repro_fn
+
+
+def cache_folder(root: Path) -> Path:
+    """Return the folder of DVC's cache of this project, by its configuration."""
+    from dvc.repo import Repo
+
+    with Repo(str(root)) as repo:
+        return Path(repo.cache.local.path)
 
 
 def _drop_broken_rwlock(repo: Any) -> None:

@@ -1,4 +1,4 @@
-"""A stage runs with what version_stages recorded, or not at all.
+"""A stage runs with what version_stages recorded, or not at all, and states what it wrote.
 
 DVC writes the digests in data/stage_versions.json next to a stage's results. So its parameters come from
 data/manifest.json, which holds what those digests stand for: params.yaml may be edited for the next run meanwhile. And
@@ -10,17 +10,20 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from flows.dag.file_signatures import Signature, changed_files, imports_began, signatures, touched_since
 from flows.dag.stage_code import InUse, stage_packages
 from flows.dag.stages import Stage
 from flows.dag.version_stages import CODE, ChangedMeanwhile, changed_knobs, recorded_version
-from tasks.core.config.params import Params, ParamsError, load_params
+from tasks.core.config.params import Params, ParamsError, load_params, read_yaml
 from tasks.core.interfaces.stage import ProcessCache
-from tasks.core.records.documents import read_document
+from tasks.core.lineage.integrity import dvc_md5
+from tasks.core.lineage.machine import machine_kind
+from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError, digest
-from tasks.core.records.layout import Layout
-from tasks.core.records.run_manifest import RunManifest, StageVersion, StageVersions
+from tasks.core.records.layout import Layout, holds_clocks
+from tasks.core.records.run_manifest import Attestation, RunManifest, StageVersion, StageVersions
 
 _log = logging.getLogger(__name__)
 
@@ -131,3 +134,25 @@ def _log_edited_knobs(stage: Stage, manifest: RunManifest, params: Params, layou
         return  # in the middle of an edit
     for line in edited:
         _log.warning("%s runs as recorded, params.yaml has changed since: %s; `dvc repro` takes it", stage.name, line)
+
+
+def write_attestation(stage: Stage, key: str, version: StageVersion, layout: Layout) -> None:
+    """Write what `stage` states about its outputs as they lie there, for those that dvc.yaml names."""
+    own = layout.attestation(stage.name, key)
+    outs = {
+        path: dvc_md5(layout.root / path)
+        for path in _outs(layout.root / "dvc.yaml", stage.name, key)
+        if not holds_clocks(path) and layout.root / path != own and (layout.root / path).exists()
+    }
+    said = Attestation(stage=stage.name, key=key, version=version, outs=outs, machine=machine_kind())
+    write_document(own, said)
+
+
+def _outs(dvc_yaml: Path, stage: str, key: str) -> Iterator[str]:
+    """Yield the paths of the outputs of a stage, whose templates use the key."""
+    definitions: dict[str, Any] = read_yaml(dvc_yaml)["stages"] if dvc_yaml.exists() else {}  # no project of DVC's
+    found = definitions.get(stage, {})
+    definition = found.get("do", found)
+    for out in (*definition.get("outs", ()), *definition.get("metrics", ())):
+        path = next(iter(out)) if isinstance(out, dict) else out
+        yield path.replace("${key}", key).replace("${item}", key)

@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any
 
-from flows.dag.package_files import package_files
 from flows.dag.stages import Stage
 from tasks.core.config.engine import ENGINES
-from tasks.core.config.kinds import FACE, Kinds
+from tasks.core.config.kinds import FACE, Kinds, package_home
 from tasks.core.config.world import WORLDS
 from tasks.core.records.files import digest
 from tasks.core.records.run_manifest import digest_of_code
@@ -217,3 +217,30 @@ def _data_files(folder: Path) -> Iterator[Path]:
             and path.name[-1] != "~"
         ):
             yield path
+
+
+def package_files(distribution: Distribution, module: str) -> dict[str, Path]:
+    """Return the files of a distribution, and those of the package in which `module` lies, by name.
+
+    An editable install lists none of its files; those of the package are found where it is imported from. A name is
+    the same for both ways to install: "loopline-key-value==0.1.0/loopline_key_value/kind.py".
+    """
+    home = package_home(module)
+    found = {file.relative_to(home.parent).as_posix(): file for file in _code_in(home)}
+    found |= {path: file for path, file in _listed(distribution) if _is_code(file)}
+    prefix = f"{distribution.name}=={distribution.version}/"
+    return {prefix + path: found[path] for path in sorted(found)}
+
+
+def _listed(distribution: Distribution) -> Iterator[tuple[str, Path]]:
+    for path in distribution.files or ():
+        if not path.parts[0].endswith(".dist-info") and not path.parts[0].endswith(".pth"):
+            yield path.as_posix(), Path(str(distribution.locate_file(path)))
+
+
+def _code_in(home: Path) -> Iterator[Path]:
+    return filter(_is_code, home.rglob("*") if home.is_dir() else iter([home]))
+
+
+def _is_code(file: Path) -> bool:
+    return file.is_file() and "__pycache__" not in file.parts and file.suffix != ".pyc"

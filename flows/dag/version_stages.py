@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from flows.dag.file_signatures import changed_files, signatures
-from flows.dag.input_files import require_own_files
 from flows.dag.left_overs import clear_left_overs
 from flows.dag.stage_code import InUse, code_version, stage_files, stage_packages
 from flows.dag.stages import STAGES, Stage, find_stage
+from tasks.core.config.dag import NO_WORLD_FILES
 from tasks.core.config.params import Params, ParamsError, load_params
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.dvc_lock import LockedStage
@@ -32,6 +32,7 @@ from tasks.core.records.run_manifest import RunManifest, StageVersion, StageVers
 
 CODE = Path(__file__).resolve().parents[2]
 """Folder of the code that this process runs."""
+_ELSEWHERE = "where it was pulled with its results, `dvc repro --allow-missing` goes on"
 
 
 class ChangedMeanwhile(RuntimeError):  # noqa: N818
@@ -165,3 +166,33 @@ def _code_files(used: InUse) -> Iterator[Path]:
     yield from stage_packages(used).values()
     for room in ("tasks", "flows"):
         yield from (file for file in (CODE / room).rglob("*") if file.suffix != ".pyc" and file.is_file())
+
+
+def require_named_files(params: Params, root: Path) -> None:
+    """Raise ParamsError where `policy.source` or the data of the world is not there, in the place of DVC's errno."""
+    sources = params.dag.sources
+    if not (root / sources.policy).exists():
+        raise ParamsError(
+            f"policy.source: {params.policy.source} is no folder here, nor `recipe`, `pip:PACKAGE==VERSION` or a hub "
+            f"id with its policy.revision; {_ELSEWHERE}"
+        )
+    if sources.package != NO_WORLD_FILES and not (root / sources.package).exists():
+        raise ParamsError(
+            f"world.name: {params.world.name} is not installed at {sources.package} here; run `loopline configure "
+            "--refresh`"
+        )
+    if sources.world != NO_WORLD_FILES and not (root / sources.world).exists():
+        raise ParamsError(f"{_knob_of(params, Path(sources.world))}: there is no {sources.world}; {_ELSEWHERE}")
+
+
+def _knob_of(params: Params, file: Path) -> str:
+    """Return the knob of the world that names `file`, or a folder that it lies in."""
+    world = f"world.{params.world.name}"
+    named = [name for name, value in params.world.settings if value in (file, *file.parents)]
+    return f"{world}.{named[0]}" if named else world
+
+
+def require_own_files(params: Params, root: Path) -> None:
+    """Raise ParamsError as `require_named_files`, but not for files of the project itself, which git has."""
+    if not params.dag.sources.policy.startswith("data/"):
+        require_named_files(params, root)

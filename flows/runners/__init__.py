@@ -9,8 +9,7 @@
     single_stage     `python -m flows.stage`: one stage of `dvc repro`, here
     stage_server     ... or in a process that all stages of that `dvc repro` share (stage_client.py asks it)
     prefect_server   a Prefect server for as long as one command lasts
-    local_services   `loopline deploy`: server, worker and deployments of one checkout
-    schedules        when those run, in words
+    local_services   `loopline deploy`: server, worker, deployments and schedules of one checkout
 
 Work on other processes and machines is flows/workers.
 """

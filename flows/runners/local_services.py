@@ -8,11 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
+import yaml
+from cronsim import CronSim
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import (
     FlowRunFilter,
@@ -37,6 +41,7 @@ from flows.runners.prefect_server import (
 from tasks.core.processes.parent_death import parent_death_signal
 
 POOL = "local-process"
+_PAUSED = "paused: start it on its page, or have `active: true` in prefect.yaml"
 WORKER_LOG = Path(".prefect/worker.log")
 WATCH_S = 1.0
 RESTART_S = 5.0
@@ -182,3 +187,22 @@ def _welcome(port: int) -> str:
         f"Prefect's UI: http://127.0.0.1:{port}   logs: .prefect/*.log   Ctrl-C ends server, worker and runs\n"
         f"start one now: PREFECT_API_URL={api_url(port)} prefect deployment run nightly/local"
     )
+
+
+def schedule_lines(path: Path) -> Iterator[str]:
+    """Yield a line for each schedule of the prefect.yaml at `path`, and for each deployment that has none."""
+    for deployment in yaml.safe_load(path.read_text(encoding="utf-8"))["deployments"]:
+        flow = deployment["entrypoint"].rpartition(".")[2].replace("_", "-")
+        events = [event for trigger in deployment.get("triggers", []) for event in trigger["expect"]]
+        without = f"at each event {', '.join(events)}" if events else "on demand"
+        for when in [*map(_in_words, deployment.get("schedules") or [])] or [without]:
+            yield f"{flow}/{deployment['name']}: {when}"
+
+
+def _in_words(schedule: Mapping[str, Any]) -> str:
+    if "cron" in schedule:
+        explained = CronSim(schedule["cron"], datetime.now(UTC)).explain()
+        when = f"{explained[0].lower()}{explained[1:]}, {schedule.get('timezone', 'UTC')}"
+    else:
+        when = next(f"{kind} {schedule[kind]}" for kind in ("interval", "rrule") if kind in schedule)
+    return when if schedule.get("active", True) else f"{when} ({_PAUSED})"

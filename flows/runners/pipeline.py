@@ -10,8 +10,8 @@ from pathlib import Path
 
 from flows.dag.checkout_lock import Waiting, checkout_lock
 from flows.dag.dvc_seam import Outcome, PipelineFailed, reproduce
-from flows.dag.input_files import require_named_files
 from flows.dag.stages import check_key, find_stage
+from flows.dag.version_stages import require_named_files
 from flows.errors import in_words
 from flows.runners.plain_runner import PlainRunner
 from flows.runners.prefect_server import prefect_api

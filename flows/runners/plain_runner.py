@@ -6,9 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flows.dag.attestations import write_attestation
 from flows.dag.dvc_seam import Outcome, StageRunner
-from flows.dag.recorded import as_recorded, unedited
+from flows.dag.recorded import as_recorded, unedited, write_attestation
 from flows.dag.stages import Stage, check_key, find_stage
 from flows.run_progress import stage_line
 from flows.workers.executors import executor_of, ranks_of

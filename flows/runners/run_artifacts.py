@@ -1,4 +1,4 @@
-"""Artifacts of a flow run in Prefect's UI, besides its task runs: progress, warnings, outcomes, scores.
+"""Artifacts of a flow run in Prefect's UI, besides its task runs: progress, warnings, outcomes, scores; and events.
 
 A server that is down must not stop a run that DVC can finish, so after the first report that failed
 nothing more is reported. Imports Prefect: import this module late.
@@ -9,23 +9,28 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from httpx import HTTPError
 from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
+from prefect.events import emit_event
 from prefect.exceptions import PrefectException
+from prefect.settings import PREFECT_API_URL
 
 from flows.dag.dvc_seam import Outcome
-from flows.runners.events import tell
 from tasks.core.collapse.rules import read_warnings
 from tasks.core.config.dag import iteration_number
 from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.processes.addresses import fault_of
 from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.scores import PairedScores, Scores
 
+Happened = Literal["collapse-warned", "champion-changed", "schedule-skipped"]
+"""Events of a checkout, on which automations of Prefect act (prefect.yaml has one: a note in the logs)."""
 SERVER_FAULTS = (HTTPError, PrefectException, OSError)
 """Errors that a call of Prefect's client raises, once it has tried often enough, when the server is down."""
+_PATIENCE_S = 2.0
 
 
 class RunPage:
@@ -119,3 +124,19 @@ def _score_row(name: str, of: Scores, scores: PairedScores) -> dict[str, Any]:
     }
     rounded = {name: round(value, 1) for name, value in figures.items()}
     return {"split": name, "policy of iteration": of.iteration, **rounded}
+
+
+def tell(happened: Happened, text: str, root: Path, **facts: Any) -> None:
+    """Send the event `loopline.HAPPENED` of the checkout `root`, with `text` in one line and `facts` as its payload.
+
+    Nothing is sent where no Prefect server is configured (Prefect would start one for it), nor to one that doesn't
+    answer: Prefect would try for seconds, and say so when the command ends.
+    """
+    url = PREFECT_API_URL.value()
+    if url is None or fault_of(f"{url.rstrip('/')}/health", _PATIENCE_S) is not None:
+        return
+    resource = {
+        "prefect.resource.id": f"loopline.checkout.{root.resolve()}",
+        "prefect.resource.name": root.resolve().name,
+    }
+    emit_event(event=f"loopline.{happened}", resource=resource, payload={"text": text, **facts})

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from flows.dag.checkout_lock import checkout_lock
+from flows.dag.dvc_seam import stopped_at
 from flows.dag.stages import UnknownStage, find_stage, stage_label
 from flows.errors import is_expected
 from flows.run_summary import print_run_summary
@@ -55,6 +56,7 @@ def run_stage(arguments: list[str], cache: ProcessCache, dvc: Process | None) ->
         if name == "record_lineage":  # the last stage of `dvc repro`
             print_run_summary(root)
     except KeyboardInterrupt:
+        print(stopped_at(label), file=sys.stderr)
         return 130
     except UnknownStage as error:
         print(f"flows.stage: {error}", file=sys.stderr)

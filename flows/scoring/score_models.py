@@ -15,7 +15,7 @@ from pathlib import Path
 from flows.dag.checkout_lock import held
 from flows.dag.stages import find_stage
 from flows.dag.version_stages import CODE, stage_version
-from flows.params_text import text_of
+from flows.params_file import text_of
 from flows.scoring.ready_models import Asked, ReadyModel
 from flows.workers.executors import executor_of
 from tasks.core.config.dag import iteration_key

@@ -26,7 +26,8 @@ def test_difficulty_three_is_dropped_at_the_papers_proportions() -> None:
     kept = keep_tasks(train, TaskFilterConfig())
     assert [task for task in train if task.difficulty < 3] == kept
     expected = "kept 72 of 105 training tasks (24 of 35 scenarios): 36 of difficulty 1, 36 of difficulty 2"
-    assert summary(train, kept) == expected
+    assert summary(train, kept, 2) == f"{expected}; tasks.max_difficulty: 2 leaves out 33 harder ones"
+    assert summary(kept, kept, 2).endswith("36 of difficulty 2")
 
 
 def test_the_denylist_is_applied() -> None:

@@ -4,8 +4,7 @@ import pytest
 import yaml
 
 from flows.cli.app import main
-from flows.params_file import params_of, parse_assignment
-from flows.params_text import text_of
+from flows.params_file import params_of, parse_assignment, text_of
 from flows.profile_stack import METHOD_SECTIONS, METHODS, merged, method_names, profile_names, read_mapping, stacked
 from tasks.core.config.descriptions import LONGEST_COMMENT, knob_comments
 from tasks.core.config.params import ParamsError, load_params

@@ -29,7 +29,7 @@ def promote(
         found = registry.find(version)
         decision = promote_version(registry, version, params)
     if decision.promote and CHAMPION not in found.aliases and os.environ.get("PREFECT_API_URL"):
-        from flows.runners.events import tell
+        from flows.runners.run_artifacts import tell
 
         tell("champion-changed", f"version {found.number} is the champion now", Path.cwd(), version=found.number)
     print("\n".join(decision.reasons))

@@ -18,7 +18,7 @@ from tasks.core.config.world import WORLDS, WorldConfig
 NO_POLICY_FILES = "data/base_policies"
 """Source of a policy that no folder holds: `recipe`, a package or a hub id, which are pinned by name."""
 NO_WORLD_FILES = "flows/dag/no_world_files"
-"""An empty file: source of a world that code alone makes, and package of one that is a folder of this repository."""
+"""Source of a world that code alone makes, and package of one that is a folder here; the file says so."""
 
 
 class Sources(Section):

@@ -12,7 +12,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import psutil
 
@@ -27,6 +29,7 @@ OTHER_SEED = 320
 PLAYED = 4
 """Tasks of each split that are played."""
 IDLE_TURNS = 6
+MUCH_FOR_NOTHING = 0.3
 HOSTILE = (
     "",
     " ",
@@ -64,15 +67,24 @@ class Case:
 Check = Callable[[Case], None]
 
 
-def broken_rules_of(section: WorldSection) -> Iterator[tuple[str, str]]:
-    """Prepare the world and yield each rule with what breaks it, "" where the world keeps it."""
+def findings_of(section: WorldSection) -> Iterator[tuple[Literal["ok", "broken", "note", "warning"], str]]:
+    """Prepare the world; yield for each rule whether it is kept and what breaks it, and last what idleness earns."""
     with TemporaryDirectory(prefix="loopline-contract-") as scratch:
         folder = Path(scratch) / "world"
         prepare_world_folder(section, folder)
         with closing(open_world(section, folder)) as world:
             case = Case(section, folder, world, some_tasks(world))
             for check in CHECKS:
-                yield rule_of(check), _problem(check, case)
+                problem = _problem(check, case)
+                yield ("broken", f"{rule_of(check)}: {problem}") if problem else ("ok", rule_of(check))
+            earned = f"doing nothing earns {(idle := idle_return(case)):.2f} of 1"
+            if idle < MUCH_FOR_NOTHING:
+                yield "note", earned
+            else:
+                yield (
+                    "warning",
+                    f"{earned}, to which a policy is drawn; let checks that hold at the start count nothing",
+                )
 
 
 def _problem(check: Check, case: Case) -> str:
@@ -197,6 +209,16 @@ def doing_nothing_solves_nothing(case: Case) -> None:
             require(not episode.evaluate().success, f"{task.task_id} is solved before the first turn")
             play(episode, [""] * IDLE_TURNS)
             require(not episode.evaluate().success, f"{task.task_id} is solved by empty turns")
+
+
+def idle_return(case: Case) -> float:
+    """Return the mean return of empty turns: from `MUCH_FOR_NOTHING` on, policies learn to do nothing."""
+    returns = []
+    for task in case.played:
+        with closing(case.world.open(task.task_id, 1)) as episode:
+            play(episode, [""] * IDLE_TURNS)
+            returns.append(episode.evaluate().episode_return)
+    return fmean(returns)
 
 
 def rewards_come_with_every_turn_or_with_none(case: Case) -> None:

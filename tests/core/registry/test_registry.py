@@ -167,7 +167,9 @@ def test_promotion_follows_the_rule(
 ) -> None:
     told: list[tuple[str, int]] = []
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    monkeypatch.setattr("flows.runners.events.tell", lambda happened, *_, version: told.append((happened, version)))
+    monkeypatch.setattr(
+        "flows.runners.run_artifacts.tell", lambda happened, *_, version: told.append((happened, version))
+    )
     assert main(["registry", "promote", "1"]) == 0
     assert "against the base policy, since there is no champion" in printed(capsys)
     assert main(["registry", "promote", "2"]) == 0

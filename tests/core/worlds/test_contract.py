@@ -1,5 +1,6 @@
 """The contract of all worlds over those of the repository. A new one adds itself to `WORLDS`."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -7,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tasks.core.config.world import WorldConfig, WorldSection
+from tasks.core.interfaces import world_contract
 from tasks.core.interfaces.world import World
-from tasks.core.interfaces.world_contract import CHECKS, PLAYED, Case, Check, recited, rule_of, some_tasks
+from tasks.core.interfaces.world_contract import CHECKS, PLAYED, Case, Check, findings_of, recited, rule_of, some_tasks
 from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.worlds.appworld.kind import AppWorldConfig, AuthoredCounts
 from tasks.core.worlds.frozen_lake.kind import FrozenLakeConfig
@@ -97,6 +99,15 @@ def case(name: str, config: WorldConfig, folder: Path, world: World) -> Case:
 @pytest.mark.parametrize("check", CHECKS, ids=rule_of)
 def test_the_world_keeps_the_contract(check: Check, case: Case) -> None:
     check(case)
+
+
+def test_what_doing_nothing_earns_is_told_and_warned_of_from_a_limit_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle agent of pocketworld keeps a quarter of the checks, or a little more: nothing is broken."""
+    monkeypatch.setattr(world_contract, "CHECKS", ())
+    for limit, state in ((0.3, "note"), (0.2, "warning")):
+        monkeypatch.setattr(world_contract, "MUCH_FOR_NOTHING", limit)
+        ((found, line),) = findings_of(WORLDS["pocketworld"])
+        assert found == state and re.match(r"doing nothing earns 0\.2\d of 1", line)
 
 
 def test_a_world_recites_solutions_or_says_that_chance_decides(name: str, case: Case) -> None:

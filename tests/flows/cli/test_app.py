@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from flows.cli.app import app, main
+from flows.cli.command import fitted
 from flows.cli.plan import Hardware
 from tasks.core.capacity.hardware import HARDWARE
 from tasks.core.config.params import load_params
@@ -148,3 +149,18 @@ def test_a_command_in_a_subfolder_works_in_its_checkout_and_takes_paths_from_whe
     assert load_params(tmp_path / "params.yaml").profiles == ("drill",)
     assert "no profile 'nonesuch'" in called("compare", "mine.yaml", "--report").stderr
     assert [file.name for file in folder.iterdir()] == ["mine.yaml"]
+
+
+def test_a_long_line_hangs_below_its_own_indent_and_no_word_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    digest = "d" * 64
+    found = list(fitted(["short", f"  wrote {'data/policy ' * 5}{digest}", ""]))
+    assert found[0] == "short" and found[-1] == ""
+    assert found[1].startswith("  wrote data/policy") and len(found[1]) <= 60
+    assert found[-2] == f"      {digest}", "longer than the terminal, and whole"
+    assert " ".join(" ".join(found).split()) == f"short wrote {'data/policy ' * 5}{digest}"
+
+
+def test_what_is_read_by_other_programs_has_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, fitted(["word " * 100]))) == 79

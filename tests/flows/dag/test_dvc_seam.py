@@ -81,6 +81,20 @@ def test_a_failure_keeps_what_was_done_and_the_next_run_goes_on(inside: Path) ->
     assert outcomes["filter_advantages@i002"] == "run"
 
 
+def test_a_run_that_is_interrupted_says_where_and_that_it_can_go_on(
+    inside: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(name: str, key: str) -> None:
+        if key == "i002":
+            raise KeyboardInterrupt
+        body(name, key)
+
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(inside, [], Runner(interrupted))
+    assert capsys.readouterr().err == "stopped at filter_advantages@i002; the same command goes on\n"
+    assert reproduce(inside, [], Runner())["filter_advantages@i001"] == "up to date"
+
+
 def test_a_lock_file_that_a_kill_cut_off_stops_no_run(inside: Path) -> None:
     reproduce(inside, ["prepare_world"], Runner())
     rwlock = inside / ".dvc/tmp/rwlock"

@@ -1,5 +1,6 @@
 """The versions of stages: what of params.yaml is in them, and what is printed of changes."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tasks.core.records.documents import read_document
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import StageVersions
-from tests.flows.tiny_project import configure, copy_project, succeed
+from tests.flows.tiny_project import configure, copy_project, make_project, run, succeed
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -121,3 +122,29 @@ def test_a_run_made_shorter_and_longer_again_has_its_iterations_from_the_cache(
     for stage in ("collect_rollouts@i001", "update_policy@i001", "evaluate_policy@i001"):
         assert f"Stage '{stage}' is cached" in said
     assert (digest(folder / "data" / "iterations"), digest(folder / "data" / "evaluations")) == before
+
+
+@pytest.mark.whole_runs
+def test_a_changed_file_of_the_base_policy_prepares_it_again(tmp_path: Path) -> None:
+    """The content of a folder that a knob names is an input: DVC notices its change, before a run too."""
+    prepare = ("-m", "flows.cli", "run", "--without-prefect", "--until", "prepare_policy")
+    project = make_project(tmp_path / "project")
+    base = project / "bases" / "x"
+    shutil.copytree(project / "data" / "base_policies" / "pocket", base)
+    (base / "digests.json").unlink()
+    configure(project, "--refresh", "policy.source=bases/x")
+    succeed(project, *prepare)
+    (base / "README.md").touch()
+    assert "all 3 stages are up to date" in succeed(project, *prepare)
+    (base / "README.md").write_text("another base")
+    assert "modified:           bases/x" in succeed(project, "-m", "dvc", "status", "prepare_policy")
+    assert "2 run, 0 from cache, 1 up to date" in succeed(project, *prepare)
+    assert (project / "data" / "policy" / "README.md").read_text() == "another base"
+
+    base.rename(project / "moved")
+    lock = (project / "dvc.lock").read_bytes()
+    assert "up to date" in succeed(project, "-m", "dvc", "repro", "--allow-missing", "prepare_policy")
+    assert (project / "dvc.lock").read_bytes() == lock
+    told = run(project, *prepare)
+    assert told.returncode == 1 and "Traceback" not in told.stderr
+    assert "policy.source: bases/x is no folder here" in told.stderr

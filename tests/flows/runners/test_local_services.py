@@ -1,15 +1,26 @@
-"""The deployments' services before a server runs."""
+"""The deployments' services: ports, histories, schedules in words, the page."""
 
+import json
 import socket
 import sqlite3
+import urllib.request
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from flows.runners.local_services import serve
-from flows.runners.prefect_server import ServerError, local_server, require_free
+from flows.runners.local_services import schedule_lines, serve, server_settings
+from flows.runners.prefect_server import (
+    ServerError,
+    api_url,
+    local_server,
+    require_free,
+    start_server,
+    stop,
+    wait_until_healthy,
+)
 from tasks.core.processes.addresses import fault_of, free_port
+from tests.flows.tiny_project import ROOT
 
 
 def test_a_port_that_another_server_holds_is_not_mistaken_for_ours(
@@ -63,3 +74,41 @@ def test_a_server_of_ours_takes_no_password(prefect_home: str, tmp_path: Path, m
     monkeypatch.setenv("PREFECT_SERVER_API_AUTH_STRING", "someone:secret")
     with local_server() as url:
         assert fault_of(f"{url}/admin/version") is None
+
+
+def test_schedules_are_said_in_words() -> None:
+    assert [*schedule_lines(ROOT / "prefect.yaml")] == [
+        "nightly/local: at 02:00 every day, UTC",
+        "short-iteration/local: at minute 30 of every hour, UTC "
+        "(paused: start it on its page, or have `active: true` in prefect.yaml)",
+        "rescore-champion/local: at 12:00 on Sunday, UTC",
+        "comparison/local: on demand",
+        "note/local: at each event loopline.*",
+    ]
+
+
+def test_other_kinds_of_schedules_are_shown_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "prefect.yaml"
+    both = "[{interval: 3600}, {rrule: FREQ=DAILY}, {cron: 5 8 * * *, timezone: Europe/Rome}]"
+    path.write_text(f"deployments: [{{name: a, entrypoint: flows.deployments.nightly, schedules: {both}}}]")
+    assert [*schedule_lines(path)] == [
+        "nightly/a: interval 3600",
+        "nightly/a: rrule FREQ=DAILY",
+        "nightly/a: at 08:05 every day, Europe/Rome",
+    ]
+
+
+@pytest.mark.services
+def test_the_ui_asks_its_own_server_for_its_data(
+    prefect_home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PREFECT_HOME", prefect_home)
+    port = free_port()
+    process = start_server(port, server_settings(port))
+    try:
+        wait_until_healthy(api_url(port), process)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/ui-settings", timeout=30) as answer:
+            assert json.load(answer)["api_url"] == api_url(port)
+    finally:
+        stop(process)

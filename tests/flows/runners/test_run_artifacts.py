@@ -12,8 +12,7 @@ from prefect.events.worker import EventsWorker
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.runners import run_artifacts
-from flows.runners.events import tell
-from flows.runners.run_artifacts import RunPage, score_rows
+from flows.runners.run_artifacts import RunPage, score_rows, tell
 from tasks.core.processes.addresses import free_port
 from tasks.core.records.monitoring import CollapseWarning
 from tests.finished_run import scores, training_budget

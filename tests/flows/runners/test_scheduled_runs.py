@@ -23,7 +23,7 @@ from prefect.client.schemas.schedules import IntervalSchedule
 from prefect.states import Scheduled
 
 from flows.dag.checkout_lock import LOCK
-from flows.runners.schedules import schedule_lines
+from flows.runners.local_services import schedule_lines
 from tasks.core.processes.addresses import free_port
 from tests.flows.tiny_project import digest_of, make_project
 
@@ -166,7 +166,7 @@ def test_deploy_lists_its_schedules_first_and_begins_no_hourly_run(new_prefect_h
 def events_are_noted(served: Served) -> list[str]:
     """Send an event from a process that ends at once, and wait for its note; return the texts of all notes."""
     text = "version 3 is the champion now"
-    code = f"import pathlib, flows.runners.events as e; e.tell('champion-changed', {text!r}, pathlib.Path.cwd())"
+    code = f"import pathlib, flows.runners.run_artifacts as e; e.tell('champion-changed', {text!r}, pathlib.Path.cwd())"
     variables = {**os.environ, "PYTHONPATH": str(served.root), "PREFECT_API_URL": str(served.client.api_url)}
     subprocess.run([sys.executable, "-c", code], cwd=served.root, env=variables, check=True, timeout=120)
 

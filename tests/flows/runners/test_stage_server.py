@@ -245,9 +245,9 @@ def test_a_failure_is_the_stages_own(project: Path, fault: str, message: str, ex
 @pytest.mark.whole_runs
 def test_a_module_that_is_not_there_is_named_and_memory_is_not(project: Path) -> None:
     """As in the copies of `dvc exp run --temp`, which have what git knows."""
-    (project / "flows/dag/attestations.py").unlink()
+    (project / "flows/dag/left_overs.py").unlink()
     code, _, err = repro(project)
-    assert code and "ModuleNotFoundError: No module named 'flows.dag.attestations'" in err and "memory" not in err
+    assert code and "ModuleNotFoundError: No module named 'flows.dag.left_overs'" in err and "memory" not in err
 
 
 @pytest.mark.faults

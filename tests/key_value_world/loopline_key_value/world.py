@@ -55,12 +55,11 @@ class StoreEpisode:
         return Observation(answer, done=self._over, failed=not call, api_calls=calls)
 
     def evaluate(self) -> Evaluation:
-        """Check each entry that was to change, and that no other did."""
+        """Check each entry that was to change, and that all did and no other: so doing nothing earns nothing."""
         goal, tests = self._task.goal, {}
         for key in self._task.changes:
             tests[f"{key} is as asked for"] = self._store.get(key) == goal.get(key)
-        others = {*self._store, *goal} - {*self._task.changes}
-        tests["no other entry has changed"] = all(self._store.get(key) == goal.get(key) for key in others)
+        tests["these have changed and no other"] = self._store == goal
         passed = tuple(name for name, holds in tests.items() if holds)
         return Evaluation(passed, tuple(name for name in tests if name not in passed))
 
