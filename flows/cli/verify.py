@@ -33,7 +33,7 @@ def verify(
 
     \b
     loopline verify smoke
-    loopline verify default --here
+    loopline verify smoke --here
     """
     from flows.published.published_run import UnknownRun, find_run
     from flows.published.publishing import run_anew

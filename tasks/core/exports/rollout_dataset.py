@@ -95,7 +95,8 @@ def _card(source: RolloutSource, counts: ExportedRollouts) -> DatasetCard:
             for kind in ("rollouts", *(["preferences"] if counts.preferences else []))
         ],
     )
-    return DatasetCard.from_template(metadata, template_path=str(_CARD), source=source, counts=counts)
+    card: DatasetCard = DatasetCard.from_template(metadata, template_path=str(_CARD), source=source, counts=counts)
+    return card
 
 
 def rollouts_table(table: pa.Table, said: Sequence[Parts]) -> pa.Table:
