@@ -3,8 +3,7 @@
 import shutil
 from pathlib import Path
 
-from tasks.core.config.params import Params, params_of_knobs
-from tasks.core.lineage.dvc_lock import DvcLock, lock_of
+from tasks.core.lineage.dvc_lock import DvcLock, whole_lock
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError, digest, replacing
 from tasks.core.records.layout import Layout, holds_clocks
@@ -25,17 +24,16 @@ class PublishedRun:
     """A published run as it lies in its folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Read it. Raises ArtifactError where a file is missing or not as it was published, and ParamsError."""
+        """Read it. Raises ArtifactError where a file is missing or not as it was published."""
         if not (folder / _SUMS).is_file() or (folder / _SUMS).read_text(encoding="utf-8") != _sums(folder):
             raise ArtifactError(f"{folder}: not as it was published; restore it from git, or publish anew")
         self.name = folder.name
         self.manifest = read_document(folder / _MANIFEST, RunManifest)
-        self.params: Params = params_of_knobs(self.manifest.params, str(folder / _MANIFEST))
-        self.artifacts = artifacts_that_count(lock_of(folder, self.params, side_tasks=True))
+        self.artifacts = artifacts_that_count(whole_lock(folder / _LOCK))
 
 
 def find_run(name: str, root: Path) -> PublishedRun:
-    """Return a published run by its name, its folder or its dvc.lock. Raises UnknownRun, ArtifactError, ParamsError."""
+    """Return a published run by its name, its folder or its dvc.lock. Raises UnknownRun and ArtifactError."""
     asked = Path(name)
     for folder in (root / PUBLISHED / name, asked.parent if asked.name == _LOCK else asked):
         if folder.is_dir():

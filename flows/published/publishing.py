@@ -14,7 +14,7 @@ from flows.dag.version_stages import changed_code
 from flows.params_file import write_params
 from flows.profile_stack import stacked
 from flows.published.published_run import PUBLISHED, write_published
-from tasks.core.lineage.dvc_lock import lock_of
+from tasks.core.lineage.dvc_lock import lock_of, whole_lock
 from tasks.core.lineage.integrity import broken_artifact
 from tasks.core.lineage.machine import PORTABLE
 from tasks.core.lineage.trace import broken_joints, disproved
@@ -71,6 +71,9 @@ def faults_of(root: Path) -> Iterator[str]:
     for label in (stage_label(stage.name, key) for stage in STAGES for key in stage.keys(params)):
         if label not in names:
             yield f"{label} did not run here yet; `loopline run` or `dvc repro` runs what is left"
+    for stage in whole_lock(root / "dvc.lock").stages:
+        if stage.name not in names:
+            yield f"{stage.name} is of a run before, and dvc.lock still has it; publish from a fresh clone"
     yield from changed_code(lock.stages, params, root)
     for path, md5 in lock.artifacts.items():
         yield from broken_artifact(root, None, path, md5)

@@ -17,7 +17,7 @@ Lines = Callable[..., tuple[int, list[str]]]
 
 def test_the_smoke_run_is_published_with_portable_bits() -> None:
     run = find_run("smoke", ROOT)
-    assert run.manifest.machine.startswith("portable, torch ") and run.params.seed == 0
+    assert run.manifest.machine.startswith("portable, torch ") and run.manifest.params["seed"] == 0
     assert {"data/iterations/i001/metrics.json", "data/scores/test_normal.json", "data/report"} <= set(run.artifacts)
     assert not any(holds_clocks(path) for path in run.artifacts)
 
