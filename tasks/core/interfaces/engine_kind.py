@@ -27,7 +27,7 @@ class EngineNeeds(NamedTuple):
     chat: Any = None
     """The base policy's ChatFormat (tasks.core.policies.chat_format); None where nothing is played."""
     memory: MemoryInputs | None = None
-    """What an update's memory depends on, for an engine whose servers share its device; None: there is no update."""
+    """Inputs of an update's memory, for an engine whose servers share its device; None: there is no update."""
 
 
 class EngineKind(ABC, Generic[S]):

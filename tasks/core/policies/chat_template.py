@@ -23,7 +23,7 @@ Said = Mapping[str, Any]
 THINK, END_OF_THOUGHT = "<think>", "</think>"
 _SYSTEM, _THOUGHT, _USER, _TURN, NEXT, _NEXT_TURN, _LAST_USER = (f"sentinel-{letter}" for letter in "STABCDE")
 _THOUGHTS = re.compile(r"reasoning_content|\[THINK\]|message\.(?:reasoning|thinking|thoughts?)\b")
-"""What a template that is made for thoughts names."""
+"""Names in a template that is made for thoughts."""
 _COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)
 _DIRECTIVES = "-d", "-m", "-H", "-I", *"aAwdbBmyYHIMpSfjUWcxXGuV"
 _SOME_DATES = datetime.date(2001, 2, 3), datetime.date(2014, 5, 6)

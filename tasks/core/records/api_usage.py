@@ -1,4 +1,4 @@
-"""What turns behind an API took: a document, and part of others. Units are those of documents.py."""
+"""Usage of an API by turns: a document, and part of others. Units are those of documents.py."""
 
 from collections.abc import Iterable
 

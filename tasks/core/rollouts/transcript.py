@@ -1,4 +1,4 @@
-"""What is recorded of an episode while it is played: the sequences of tokens, and how the world took each turn."""
+"""The record of an episode while it is played: the sequences of tokens, and how the world took each turn."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

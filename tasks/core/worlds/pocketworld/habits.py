@@ -1,4 +1,4 @@
-"""What is planted in pocketworld's embedded policy: bad habits, by the words of the paper where it names them.
+"""The bad habits that are planted in pocketworld's embedded policy, by the words of the paper where it names them.
 
 The recipe's variant `imitation` has none of them.
 """

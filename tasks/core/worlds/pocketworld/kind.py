@@ -25,7 +25,7 @@ class PocketworldConfig(WorldSettings):
     """Requests in one task, each over apps of its own. A policy that meets one of them with probability p succeeds with
     about p to this power: rarer success of the base policy, longer episodes, more to learn."""
     prompt: Literal["short", "full"] = "short"
-    """What an episode opens with. short: one sentence, for policies that learnt the world from demonstrations; full:
+    """Opening of an episode. short: one sentence, for policies that learnt the world from demonstrations; full:
     the rules, a worked example and the docs of the task's apps, for a model that never saw it."""
     chained_share: float = Field(1.0, ge=0, le=1)
     """Share of each split's scenarios whose tasks are chained. The others have one request."""

@@ -22,7 +22,7 @@ _TOLD = 2000
 
 
 class Result(BaseModel):
-    """What a program writes at its end: a reward, or the names of its tests, or both."""
+    """The result that a program writes at its end: a reward, or the names of its tests, or both."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
