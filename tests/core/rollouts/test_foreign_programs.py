@@ -28,7 +28,14 @@ from tasks.core.worlds.tau2.world import Tau2World
 
 pytestmark = [pytest.mark.program, pytest.mark.timeout(1200)]
 PROGRAMS = Path(__file__).parents[2] / "programs"
-TURNS = {"scienceworld": (12, 2), "smolagents": (2, 1), "agents_sdk": (2, 1), "inspect": (1, 1), "verifiers": (2, 1)}
+TURNS = {
+    "scienceworld": (12, 2),
+    "smolagents": (2, 1),
+    "agents_sdk": (2, 1),
+    "inspect": (1, 1),
+    "verifiers": (2, 1),
+    "verifiers_classic": (2, 1),
+}
 DONE = call_text([("done", {})], "hermes")
 
 
