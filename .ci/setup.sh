@@ -7,7 +7,7 @@ python=${PYTHON:-python3}
 export CONSTRAINTS=${CONSTRAINTS:-.ci/constraints.txt}
 fail() { echo "setup: $*" >&2; exit 1; }
 
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || fail "needs Python 3.11 or newer; PYTHON=... names one"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11, 5))' || fail "needs Python 3.11.5 or newer; PYTHON=... names one"
 wanted=$(cat pyproject.toml "$CONSTRAINTS" | git hash-object --stdin)
 if [ "$(cat .venv/.installed 2>/dev/null || true)" = "$wanted" ]; then exit 0; fi
 
