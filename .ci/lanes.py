@@ -22,6 +22,8 @@ from tasks.core.records.run_manifest import digest_of_code
 ROOT = Path(__file__).resolve().parents[1]
 PASSED = ROOT / ".ci/passed.json"
 COMMON = (".ci/*.*", ".ci/env", ".ci/run", "pyproject.toml", "*.yaml", "flows/profiles/*", "data/base_policies/**/*")
+BY_PATH = {"program": ("tests/programs/**/*", "docs/own_agent/**/*"), "packaged": ("tests/key_value_world/**/*",)}
+"""Files that tests of a lane run by their paths."""
 KINDS = ("tasks/core/worlds", "tasks/core/engines")
 ALWAYS = {"pocketworld", "transformers"}
 """The kinds that a run has which names none."""
@@ -37,7 +39,7 @@ def lane_files(lane: str) -> set[Path]:
     kinds = ALWAYS | {folder.name for place in KINDS for folder in (ROOT / place).iterdir() if folder.name in words}
     runs_commands = any(COMMAND.search(file.read_text(encoding="utf-8")) for file in _tests_of(begun))
     commands = _all_of("flows") if runs_commands else set()
-    return _common() | _with_kinds(begun | commands, kinds)
+    return _files(*COMMON, *BY_PATH.get(lane, ())) | _with_kinds(begun | commands, kinds)
 
 
 def _tests_of(begun: set[Path]) -> set[Path]:
@@ -59,8 +61,8 @@ def _all_of(folder: str) -> set[Path]:
     return set((ROOT / folder).rglob("*.py"))
 
 
-def _common() -> set[Path]:
-    return {file for pattern in COMMON for file in ROOT.glob(pattern) if file.is_file() and file != PASSED}
+def _files(*patterns: str) -> set[Path]:
+    return {file for pattern in patterns for file in ROOT.glob(pattern) if file.is_file() and file != PASSED}
 
 
 def version(lane: str) -> str:

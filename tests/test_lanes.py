@@ -23,6 +23,7 @@ def script() -> dict[str, Any]:
         ("whole_runs", "flows/cli/__init__.py"),
         ("ranks", ".ci/constraints.txt"),
         ("services", "params.yaml"),
+        ("program", "docs/own_agent/letters/letters.py"),
     ],
 )
 def test_a_lane_reaches_what_its_tests_run(script: dict[str, Any], lane: str, reached: str) -> None:
