@@ -22,8 +22,14 @@ from tasks.core.records.run_manifest import digest_of_code
 ROOT = Path(__file__).resolve().parents[1]
 PASSED = ROOT / ".ci/passed.json"
 COMMON = (".ci/*.*", ".ci/env", ".ci/run", "pyproject.toml", "*.yaml", "flows/profiles/*", "data/base_policies/**/*")
-BY_PATH = {"program": ("tests/programs/**/*", "docs/own_agent/**/*"), "packaged": ("tests/key_value_world/**/*",)}
-"""Files that tests of a lane run by their paths."""
+BY_PATH = {
+    "appworld": ("docs/paper.md",),
+    "hosts": ("docs/operations/team/**/*",),
+    "packaged": ("tests/key_value_world/**/*",),
+    "program": ("tests/programs/**/*", "docs/own_agent/**/*"),
+    "whole_runs": ("docs/loop_in_one_file.py", "docs/first_steps.ipynb"),
+}
+"""Files that tests of a lane run or read by their paths."""
 KINDS = ("tasks/core/worlds", "tasks/core/engines")
 ALWAYS = {"pocketworld", "transformers"}
 """The kinds that a run has which names none."""
