@@ -112,7 +112,11 @@ def start_offline(
     else:
         model |= {"gpu_memory_utilization": spec.memory_share}
     process = subprocess.Popen(
-        [str(spec.python), str(Path(__file__).with_name("vllm_offline.py"))],
+        [
+            str(spec.python),
+            "-P",
+            str(Path(__file__).with_name("vllm_offline.py")),
+        ],  # kernels.py here is not transformers'
         env=spec.variables(log.parent / "cache"),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
