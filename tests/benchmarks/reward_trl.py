@@ -140,7 +140,7 @@ def columns(row: Row) -> dict[str, Any]:
 
 
 def trainer_settings(params: Params, stop_ids: list[int]) -> GRPOConfig:
-    """The default's figures in TRL's words. Its micro-batch is the fastest of learner_vs_trl.py that divides."""
+    """The default's figures in TRL's words. Its micro-batch is the fastest that divides."""
     played, update, minibatch = params.collection, params.update, params.update.minibatch
     rollouts = played.tasks_per_iteration * played.rollouts_per_task
     micro_batch = 12
@@ -176,7 +176,7 @@ def trainer_settings(params: Params, stop_ids: list[int]) -> GRPOConfig:
 def main() -> None:
     root, params = Path(sys.argv[1]), Params.model_validate_json(sys.argv[2])
     training = PocketworldTraining(root, params)
-    torch.set_num_threads(1)  # the faster of one and two, as learner_vs_trl.py measures
+    torch.set_num_threads(1)  # the faster of one and two
     training.trainer.train()
     (root / "trl_curve.json").write_text(json.dumps(training.curve), encoding="utf-8")
 

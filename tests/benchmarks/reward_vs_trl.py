@@ -8,7 +8,7 @@ iteration, dev at a low temperature), loading and making the world are off the c
 of its logarithm.
 
 loopline: its stages in one process, as `dvc repro` runs them, artifacts written and all; early stop of rollouts and the
-filter of small advantages are on, as in the default. TRL (see learner_vs_trl.py) is given the agent loop as its
+filter of small advantages are on, as in the default. TRL is given the agent loop as its
 `rollout_func`: conversations step through pocketworld side by side, every turn is sampled by the trainer's own
 `_generate_single_turn`, as its tool loop does. Its loss is GRPO's without division by the standard deviation.
 """
@@ -24,7 +24,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from learner_vs_trl import FOLDER, TRL
 from processor_time import Clock
 from result_file import write_result
 from stages_in_process import Project, temporary_project
@@ -35,6 +34,9 @@ from tasks.core.evaluation.differences import student
 from tasks.core.records.documents import read_document
 from tasks.core.records.scores import Evaluation
 
+TRL = ("trl==1.16.0", "datasets==5.2.0", "dill==0.4.1", "multiprocess==0.70.19", "xxhash==4.1.0")
+FOLDER = Path(__file__).parents[2] / ".loopline" / "interpreters" / "benchmark-trl-1.16.0"
+"""TRL's own, on this project's torch, transformers and peft."""
 ROOT = Path(__file__).parents[2]
 GOAL = 80.0
 """Dev TGC, percent."""

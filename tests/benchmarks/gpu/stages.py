@@ -1,17 +1,16 @@
 """The pipeline's stages in this process and in their order, without DVC: a bare machine with a GPU has none."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from profile_in_process import runs
-
-from flows.dag.stages import stage_label
+from flows.dag.stages import STAGES, Stage, stage_label
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.processes.process_memory import return_freed_memory
 from tasks.core.records.layout import Layout
 
 ROOT = Path(__file__).parents[3]
+LEFT_OUT = ("version_stages", "report", "record_lineage")
 
 
 def make_project(folder: Path) -> Layout:
@@ -29,3 +28,17 @@ def run_stages(layout: Layout, params: Params, cache: ProcessCache, after: Calla
         stage.load()(StageContext(layout, stage.inputs_of(params), key, cache))
         return_freed_memory()
         after(stage_label(stage.name, key))
+
+
+def runs(params: Params) -> Iterator[tuple[Stage, str]]:
+    """Yield the runs of all stages: an iteration's together, its evaluation at their end, and then the next one's."""
+    per_iteration = sorted(
+        (stage for stage in STAGES if stage.each not in ("", "split")),
+        key=lambda stage: stage.name == "evaluate_policy",
+    )
+    once = [stage for stage in STAGES if stage.each in ("", "split") and stage.name not in LEFT_OUT]
+    first = min(map(STAGES.index, per_iteration))
+    yield from ((stage, "") for stage in once if STAGES.index(stage) < first)
+    keys = sorted({key for stage in per_iteration for key in stage.keys(params)})
+    yield from ((stage, key) for key in keys for stage in per_iteration if key in stage.keys(params))
+    yield from ((stage, key) for stage in once if STAGES.index(stage) > first for key in stage.keys(params))
