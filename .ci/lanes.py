@@ -24,9 +24,11 @@ PASSED = ROOT / ".ci/passed.json"
 COMMON = (".ci/*.*", ".ci/env", ".ci/run", "pyproject.toml", "*.yaml", "flows/profiles/*", "data/base_policies/**/*")
 BY_PATH = {
     "appworld": ("docs/paper.md",),
+    "faults": ("tests/benchmarks/**/*.py", "tests/benchmarks/gpu/*"),
     "hosts": ("docs/operations/team/**/*",),
     "packaged": ("tests/key_value_world/**/*",),
     "program": ("tests/programs/**/*", "docs/own_agent/**/*"),
+    "vllm": ("tests/benchmarks/gpu/*",),
     "whole_runs": ("docs/loop_in_one_file.py", "docs/first_steps.ipynb"),
 }
 """Files that tests of a lane run or read by their paths."""
