@@ -106,7 +106,7 @@ def _read_profile(name: str) -> Profile:
     if name not in profile_names():
         meant = get_close_matches(name, profile_names(), n=1, cutoff=0.75)
         hint = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(_bases())}, and methods"
-        raise UnknownProfile(f"no profile {name!r}; {hint} (docs/profiles.md, docs/methods.md)")
+        raise UnknownProfile(f"no profile {name!r}; {hint} (docs/methods.md)")
     is_method = name in method_names()
     content = read_mapping((METHODS if is_method else PROFILES) / f"{name}.yaml")
     return Profile(name, content, content.pop("extends", None), is_method)

@@ -34,8 +34,8 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         markdown = commands.with_commands(markdown)
     if name == metrics.PAGE.name:
         markdown = metrics.with_tables(markdown)
-    if name in presets.PAGES:
-        markdown = presets.with_tables(name, markdown)
+    if name == presets.PAGE.name:
+        markdown = presets.with_tables(markdown)
     return _LINK.sub(lambda link: _inside(link, name), markdown)
 
 

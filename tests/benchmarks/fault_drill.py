@@ -2,7 +2,7 @@
 
     python tests/benchmarks/fault_drill.py kills [--number 50]   kill -9 at random moments; results/fault_drill.json
     python tests/benchmarks/fault_drill.py stages                kill -9 in every task, while it writes; prints JSON
-    python tests/benchmarks/fault_drill.py faults [NAME ...]     each of docs/operations/faults.md; prints JSON
+    python tests/benchmarks/fault_drill.py faults [NAME ...]     each of docs/operations/troubleshooting.md; prints JSON
 
 Every run is `loopline run` with one difference: it is forked from a process that has the imports behind
 it, and all runs report to one Prefect server. "whole" means that every artifact has the md5 that dvc.lock says.

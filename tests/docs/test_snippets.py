@@ -24,7 +24,7 @@ SNIPPETS = {
 
 
 def test_each_page_with_python_is_tried_here() -> None:
-    assert sorted(SNIPPETS) == ["api.md 0", "exporting.md 0", "program.md 0", "rewards.md 0"]
+    assert sorted(SNIPPETS) == ["api.md 0", "extending.md 0", "program.md 0", "tracking.md 0"]
 
 
 def test_the_names_of_the_reference_can_be_imported() -> None:
@@ -35,13 +35,13 @@ def test_an_exported_folder_loads_as_its_page_says(tmp_path: Path, monkeypatch: 
     shutil.copytree(ROOT / "data/base_policies/pocket", tmp_path / "trained")
     monkeypatch.chdir(tmp_path)
     loaded: dict[str, Any] = {}
-    exec(SNIPPETS["exporting.md 0"], loaded)
+    exec(SNIPPETS["tracking.md 0"], loaded)
     assert len(loaded["tokenizer"]) == loaded["model"].config.vocab_size
 
 
 def test_the_shaped_reward_counts_a_shorter_answer_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
     methods: dict[str, Any] = {}
-    exec(SNIPPETS["rewards.md 0"], {**vars(episode), "dataclasses": dataclasses}, methods)
+    exec(SNIPPETS["extending.md 0"], {**vars(episode), "dataclasses": dataclasses}, methods)
     monkeypatch.setattr(episode.PocketEpisode, "evaluate", methods["evaluate"])
     spec = next(spec for spec in generate_specs(2502, PocketworldConfig())["train"] if build_problem(spec).answer)
     problem = build_problem(spec)

@@ -220,7 +220,7 @@ def test_a_file_with_conflict_markers_is_written_anew(project: Path, capsys: pyt
     ("arguments", "code", "message"),
     [
         (["nope"], 2, "no profile 'nope'; there are default, appworld, "),
-        (["apworld"], 2, "no profile 'apworld'; did you mean appworld? (docs/profiles.md, docs/methods.md)"),
+        (["apworld"], 2, "no profile 'apworld'; did you mean appworld? (docs/methods.md)"),
         (["default", "--set", "update.epoch=2"], 2, "update.epoch: no such knob; did you mean update.epochs?"),
         (["default", "--set", "learning_rate=1"], 2, "learning_rate: no such knob; did you mean update.learning_rate?"),
         (["default", "--set", "update.critic={lerning_rate: 1}"], 2, "did you mean update.critic.learning_rate?"),

@@ -1,6 +1,6 @@
-"""Tiny random models of transformers' architectures, and what preflight's proof finds: docs/models/architectures.md.
+"""Tiny random models of transformers' architectures, and what preflight's proof finds: docs/models/index.md.
 
-python -m tests.preflight.architectures        (writes the page anew)
+python -m tests.preflight.architectures        (writes the table anew)
 """
 
 import logging
@@ -27,7 +27,8 @@ from tasks.core.records.files import read_json, write_json
 from tasks.preflight import shake_adapter
 from tasks.preflight.engine_proof import prove_engine
 
-PAGE = Path(__file__).parents[2] / "docs" / "models" / "architectures.md"
+PAGE = Path(__file__).parents[2] / "docs" / "models" / "index.md"
+HEAD = "| Architecture | Learner | Engine in this process |\n|---|---|---|"
 VOCABULARY, CONTEXT = 61, 256
 _NOT_ADAPTED = ("out_proj", "dt_proj", "x_proj", "lm_head")
 """Projections of recurrent layers whose weights are read without their forward pass: PEFT refuses to adapt some, and
@@ -222,39 +223,6 @@ _LEARNER = {
     "single": "one rollout to a pass",
     "single_eager": "one rollout to a pass, own attention",
 }
-_INTRODUCTION = """# Architectures
-
-```sh
-python -m tests.preflight.architectures     # writes this page; a test compares it row by row
-```
-
-This is what preflight's proof says of transformers' architectures, each as a tiny random model with a LoRA adapter that
-is not zero. It asks whether log-probs of the learner and of the engine in this process are within 1e-4 of those of the
-model's own forward pass, for rollouts on both sides of its windows. That pass has eager attention where transformers
-lets one choose it (Falcon's is the one that it is loaded with, SDPA). Where float32 leaves the engine in doubt, all of
-it is repeated in float64.
-
-Before the base model itself, preflight takes a twin of it: its settings with a few narrow layers, one of each kind at
-least, random float32 weights, and windows, chunks and original lengths of 16 to 64 positions. So it also sees what
-rounding in bfloat16 hides and what lies thousands of positions away. The base model is then compared in its own dtype,
-where a difference counts that is over 0.1 nats on average and over twice what one rounding of its embeddings does.
-
-A base policy is supported when it passes this proof, not because it is on this page. `data/preflight.json` says how its
-rollouts go through the learner.
-
-- *Packed*: rollouts share forward passes.
-- *One rollout to a pass*: where a pack would not be exact (recurrent layers, convolutions, ALiBi, rotary factors by
-  length), or where the model does not hand on to its layers which rollout a position belongs to. *Own attention*: by
-  the attention of the model's own file, not the learner's.
-- *Cache of rows*: the engine's own key-value cache, many conversations to a pass.
-- *Cache of its own*: transformers' cache for this model, one conversation to a pass, and each turn reads its
-  conversation anew.
-
-Ranks with `update.distributed.sharding: fsdp` read their parts of the base model by its own names of tensors. Of the
-models below these have other names in their files, and are refused: Qwen3-MoE, Qwen3-Next, Mixtral, Granite hybrid,
-GLM-4-MoE, DeepSeek-V3, Nemotron-H, MiniMax, Jamba, GPT-NeoX, and Gemma 3 with its tower. `sharding: replicated` trains
-them, with the whole model on every rank.
-"""
 
 
 def examine(name: str, make: Callable[[], PreTrainedModel]) -> Row:
@@ -314,18 +282,15 @@ def _attempt(prove: Callable[[], str]) -> str:
         return f"refused: {str(error).partition(': ')[2].rstrip('.')}"
 
 
-def page(rows: list[Row]) -> str:
-    """Return the page, with a line for each row."""
+def with_rows(page: str, rows: list[Row]) -> str:
+    """Return the page with these rows below the head of its table."""
     lines = [f"| {row.name} | {row.learner} | {row.engine} |" for row in rows]
-    return "\n".join(
-        [_INTRODUCTION, "| Architecture | Learner | Engine in this process |", "|---|---|---|", *lines, ""]
-    )
+    return "\n".join([f"{page.partition(HEAD)[0]}{HEAD}", *lines, ""])
 
 
-def rows_of(text: str) -> list[Row]:
-    """Return the rows of a page."""
-    cells = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
-    return [Row(*line) for line in cells[1:]]
+def rows_of(page: str) -> list[Row]:
+    """Return the rows of the page's table, which is its last one."""
+    return [Row(*line.strip("| ").split(" | ")) for line in page.partition(HEAD)[2].split("\n") if line]
 
 
 def quiet() -> None:
@@ -337,4 +302,5 @@ def quiet() -> None:
 
 if __name__ == "__main__":
     quiet()
-    PAGE.write_text(page([examine(name, make) for name, make in ARCHITECTURES.items()]), encoding="utf-8")
+    found = [examine(name, make) for name, make in ARCHITECTURES.items()]
+    PAGE.write_text(with_rows(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
