@@ -31,8 +31,8 @@ from tasks.core.config.params import MOST_ITERATIONS, ParamsError, load_params
 from tasks.core.config.splits import MEASURED_SPLITS
 from tasks.core.lineage.dvc_lock import lock_of
 from tasks.core.lineage.params_and_metrics import registered_model
-from tasks.core.processes.parent_death import parent_death_signal
-from tasks.core.processes.process_memory import spare_old_objects
+from tasks.core.processes.resources import spare_old_objects
+from tasks.core.processes.running import parent_death_signal
 from tasks.core.records.files import ArtifactError
 from tasks.core.scored_models.comparison_page import comparison_page
 

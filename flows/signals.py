@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
-from tasks.core.processes.parent_death import parent_death_signal
-from tasks.core.processes.running import dvc_above
+from tasks.core.processes.running import dvc_above, parent_death_signal
 
 RESEND_S = 0.05
 LOST_AFTER = 4

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tasks.core.processes.process_memory import spare_old_objects
-from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.processes.resources import spare_old_objects, usable_cores
 
 MOST_PROCESSES = 8
 HERE = Path(__file__).parent

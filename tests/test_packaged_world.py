@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import uv
 
-from tasks.core.interpreters.package_index import uv_index_variables
+from tasks.core.interpreters import uv_index_variables
 from tasks.core.records.files import read_json
 from tests.flows.tiny_project import NOWHERE, ROOT, make_project
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import uv
 
-from tasks.core.interpreters.package_index import uv_index_variables
+from tasks.core.interpreters import uv_index_variables
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 
 from flows.errors import WrongArgument, is_expected
 from tasks.core.processes.caller_variables import settle_variables
-from tasks.core.processes.process_memory import spare_old_objects
+from tasks.core.processes.resources import spare_old_objects
 
 _PROFILES = Path(__file__).resolve().parents[1] / "profiles"
 LAST_PORT = 65_535

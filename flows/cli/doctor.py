@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from flows.cli.command import command
 from tasks.core.capacity.hardware import GB, HARDWARE, Hardware
-from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.processes.resources import usable_cores
 
 if TYPE_CHECKING:
     from tasks.core.config.params import Params

@@ -16,7 +16,7 @@ from pathlib import Path
 from flows.comparison.plan import RunPlan
 from flows.comparison.workspaces import Snapshot, WorkspaceError, make_workspace, save_experiment
 from flows.params_file import params_text, write_params
-from tasks.core.processes.parent_death import parent_death_signal
+from tasks.core.processes.running import parent_death_signal
 from tasks.core.records.files import replacing
 
 RUNNING = "running"

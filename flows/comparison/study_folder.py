@@ -16,7 +16,7 @@ from flows.dag.checkout_lock import held
 from flows.params_file import WrongSetting
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.lineage.mlflow_store import open_store, tracking_uri
-from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.processes.resources import usable_cores
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout

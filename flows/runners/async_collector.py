@@ -28,7 +28,7 @@ from tasks.core.config.dag import iteration_key
 from tasks.core.config.params import Params
 from tasks.core.interfaces.engine_kind import find_engine
 from tasks.core.interfaces.stage import ProcessCache
-from tasks.core.processes.process_memory import spare_old_objects
+from tasks.core.processes.resources import spare_old_objects
 from tasks.core.records.files import Fingerprint, fingerprint, replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params

@@ -38,7 +38,7 @@ from flows.runners.prefect_server import (
     stop,
     wait_until_healthy,
 )
-from tasks.core.processes.parent_death import parent_death_signal
+from tasks.core.processes.running import parent_death_signal
 
 POOL = "local-process"
 _PAUSED = "paused: start it on its page, or have `active: true` in prefect.yaml"

@@ -14,7 +14,7 @@ from flows.workers.executors import executor_of, ranks_of
 from tasks.core.collapse.rules import read_new_warnings, require_no_warning
 from tasks.core.config.params import Params, load_params
 from tasks.core.interfaces.stage import Executor, ProcessCache, StageContext
-from tasks.core.processes.process_memory import return_freed_memory
+from tasks.core.processes.resources import return_freed_memory
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from flows.signals import stop_cleanly_on_signals
 from tasks.core.processes.addresses import fault_of, free_port, is_healthy, without_credentials
-from tasks.core.processes.process_memory import spare_old_objects
+from tasks.core.processes.resources import spare_old_objects
 
 LOG = Path(".prefect/server.log")
 HERE = "127.0.0.1"

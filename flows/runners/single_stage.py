@@ -18,7 +18,7 @@ from flows.run_summary import print_run_summary
 from flows.runners.plain_runner import PlainRunner
 from flows.signals import stop_cleanly_on_signals
 from tasks.core.interfaces.stage import ProcessCache
-from tasks.core.processes.process_memory import spare_old_objects
+from tasks.core.processes.resources import spare_old_objects
 from tasks.core.processes.running import Process, dvc_above
 
 

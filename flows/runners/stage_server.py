@@ -65,7 +65,7 @@ class StageServer:
         self._about = (_code(), str(Path.cwd()), _inherited(os.environ))
         # Late, so that all code is looked at before it is loaded: a change after that ends this process.
         from tasks.core.interfaces.stage import ProcessCache
-        from tasks.core.processes.process_memory import spare_old_objects
+        from tasks.core.processes.resources import spare_old_objects
 
         self._repro, self._cache = repro, ProcessCache()
         self._ending = threading.Lock()  # held for good once the end has begun, which nothing of ours may interrupt

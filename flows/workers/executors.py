@@ -14,7 +14,7 @@ from tasks.core.config.machines import MachinesConfig
 from tasks.core.config.params import Params
 from tasks.core.interfaces.engine_kind import find_engine
 from tasks.core.interfaces.stage import Executor, ProcessCache, SerialExecutor
-from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.processes.resources import usable_cores
 
 if TYPE_CHECKING:
     from flows.workers.ray_cluster import Cluster

@@ -22,8 +22,8 @@ from flows.workers.ray_room import ClusterUnavailable, Room, shards_on, workers_
 from flows.workers.remote_task import CODE, DEATHS, Missing, RemoteTask, WorkerDied, run_remote
 from tasks.core.config.machines import MachinesConfig, RayConfig
 from tasks.core.policies.checkpoint_files import OPTIMIZER
+from tasks.core.processes.resources import CORES_VARIABLE
 from tasks.core.processes.shown_work import shown_work
-from tasks.core.processes.usable_cores import CORES_VARIABLE
 
 try:
     import ray

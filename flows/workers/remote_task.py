@@ -17,7 +17,7 @@ from flows.workers.environment import difference, environment
 from flows.workers.needed_folders import NeededFolder, moved
 from tasks.core.config.section import Section
 from tasks.core.interfaces.stage import ProcessCache, StageContext, WorkItem
-from tasks.core.processes.process_memory import spare_old_objects
+from tasks.core.processes.resources import spare_old_objects
 from tasks.core.records.layout import Layout
 
 CODE = Path(__file__).resolve().parents[2]

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from flows.signals import stop_cleanly_on_signals
 from flows.workers.remote_task import DEATHS, RemoteTask, WorkerDied, close_process_cache, run_remote
+from tasks.core.processes.resources import CORES_VARIABLE, usable_cores
 from tasks.core.processes.shown_work import shown_work
-from tasks.core.processes.usable_cores import CORES_VARIABLE, usable_cores
 
 _SPAWN = multiprocessing.get_context("spawn")
 _END_S = 10.0

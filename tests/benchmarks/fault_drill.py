@@ -38,7 +38,7 @@ from flows.dag.stages import STAGES, Stage
 from flows.published.published_run import artifacts_that_count
 from flows.runners.prefect_server import local_server
 from tasks.core.lineage.dvc_lock import whole_lock
-from tasks.core.processes.parent_death import parent_death_signal
+from tasks.core.processes.running import parent_death_signal
 from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
 

@@ -28,7 +28,7 @@ from tasks.core.learner.model import use_packed_attention
 from tasks.core.learner.objective import Objective
 from tasks.core.learner.packing import Rollout, pack_rollouts
 from tasks.core.policies.loading import trainable_policy
-from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.processes.resources import usable_cores
 
 ROLLOUTS, ROUNDS, VOCABULARY = 240, 5, 1024
 CONFIG = UpdateConfig(epochs=1, shuffle=False, fold_adapter=True)

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.processes.resources import usable_cores
 
 RESULTS = Path(os.environ.get("LOOPLINE_RESULTS", Path(__file__).parent / "results"))
 

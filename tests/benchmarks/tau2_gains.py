@@ -23,7 +23,7 @@ from tasks.core.evaluation.differences import CONFIDENCE, PairedTest, paired_tes
 from tasks.core.evaluation.method_differences import method_test
 from tasks.core.interfaces.world import Task
 from tasks.core.records.layout import Layout
-from tasks.core.tool_calls.texts import call_text
+from tasks.core.tool_calls import call_text
 from tasks.core.worlds.tau2.demonstrations.demonstrator import Demonstrator
 from tasks.core.worlds.tau2.demonstrations.habits import PERFECT
 from tasks.core.worlds.tau2.demonstrations.rules import HAND_OVER, LINE, MMS, MOBILE_DATA, SERVICE, Calls, plain

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from tasks.core.tool_calls.reading import MOST_CHARS, Call, MalformedCall, read_calls
-from tasks.core.tool_calls.texts import CallForm, Result, answer_text, call_text
+from tasks.core.tool_calls import MOST_CHARS, Call, CallForm, MalformedCall, Result, answer_text, call_text, read_calls
 
 LOOK, REFUEL = ("check_sim_status", {}), ("refuel_data", {"line_id": "L1002", "gb_amount": 2.0, "x": None, "y": [{}]})
 WRITTEN = [json.dumps({"name": name, "arguments": arguments}) for name, arguments in (LOOK, REFUEL)]

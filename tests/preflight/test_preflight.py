@@ -22,7 +22,7 @@ from tasks.core.learner.launcher import RankFailed
 from tasks.core.policies.architecture import TinyQwen2, new_model
 from tasks.core.policies.checkpoint_files import read_model_config
 from tasks.core.policies.loading import save_policy, trainable_policy
-from tasks.core.processes.usable_cores import usable_cores
+from tasks.core.processes.resources import usable_cores
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout

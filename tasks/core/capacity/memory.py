@@ -23,7 +23,7 @@ from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import MemoryInputs
 from tasks.core.config.update import UpdateConfig
 from tasks.core.policies.positions import context_length
-from tasks.core.processes.usable_cores import side_by_side, usable_cores
+from tasks.core.processes.resources import side_by_side, usable_cores
 
 LearnerKnobs = UpdateConfig | MemoryInputs
 ADAPTER_BYTES = 4

@@ -5,10 +5,16 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tasks.core.confinement.fork_server import LAST_SECONDS, ForkedProcess, ForkServer, ProcessDied, verdict_on_death
-from tasks.core.confinement.inside.frames import OversizedMessage, encode
-from tasks.core.confinement.inside.hostile_json import MalformedMessage
-from tasks.core.confinement.link import LinkBroken, LinkTimeout
+from tasks.core.confinement.fork_server import (
+    LAST_SECONDS,
+    ForkedProcess,
+    ForkServer,
+    LinkBroken,
+    LinkTimeout,
+    ProcessDied,
+    verdict_on_death,
+)
+from tasks.core.confinement.inside.frames import MalformedMessage, OversizedMessage, encode
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 
 _SHORTEST_WAIT = 0.005

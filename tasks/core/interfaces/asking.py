@@ -54,12 +54,8 @@ class Asking(Protocol):
         """Wait for the program's next request; None: it has ended. Raises WorldFault where it broke."""
         ...
 
-    def answer(self, said: Said) -> None:
-        """Answer the request that `next_ask` gave last."""
-        ...
-
-    def refuse(self, refusal: Refusal) -> None:
-        """Answer that request with an error."""
+    def answer(self, said: Said | Refusal) -> None:
+        """Answer the request that `next_ask` gave last, or refuse it."""
         ...
 
     def evaluate(self) -> Evaluation:

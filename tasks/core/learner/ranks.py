@@ -25,9 +25,8 @@ from tasks.core.learner.training import read_batch, train
 from tasks.core.learner.update_job import UpdateJob
 from tasks.core.policies.loading import device
 from tasks.core.processes.addresses import free_port
-from tasks.core.processes.parent_death import parent_death_signal
-from tasks.core.processes.process_memory import spare_old_objects
-from tasks.core.processes.usable_cores import CORES_VARIABLE
+from tasks.core.processes.resources import CORES_VARIABLE, spare_old_objects
+from tasks.core.processes.running import parent_death_signal
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import write_json
 from tasks.core.records.training import AdvantageSummary

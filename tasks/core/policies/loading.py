@@ -30,7 +30,7 @@ from tasks.core.policies.checkpoint_files import (
     weights_file,
 )
 from tasks.core.policies.lora_targets import adapted_modules, peft_names, require_adapted
-from tasks.core.processes.process_memory import return_large_blocks
+from tasks.core.processes.resources import return_large_blocks
 from tasks.core.records.files import ArtifactError, read_json, write_json
 
 if TYPE_CHECKING:

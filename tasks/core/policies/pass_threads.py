@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from tasks.core.processes.usable_cores import side_by_side
+from tasks.core.processes.resources import side_by_side
 
 P = TypeVar("P")
 T = TypeVar("T")

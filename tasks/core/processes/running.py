@@ -1,11 +1,14 @@
-"""Processes of this machine: whether one still runs, and which one runs the pipeline.
+"""Processes of this machine: whether one still runs, which one runs the pipeline, and ending with one's parent.
 
-Imports the standard library only, except off Linux: `python -m flows.stage` pays for each import at every stage.
+Imports the standard library only, except off Linux: `python -m flows.stage` pays for each import at every stage, and
+any interpreter can run it.
 """
 
 import os
+import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,3 +119,35 @@ def _seen_by_psutil(pid: int) -> dict[str, Any]:
         return dict(psutil.Process(pid).as_dict(["status", "ppid", "create_time", "environ", "cmdline"]))
     except psutil.NoSuchProcess:
         raise ProcessLookupError(f"process {pid} is gone") from None
+
+
+_PR_SET_PDEATHSIG = 1
+
+
+def parent_death_signal(number: signal.Signals = signal.SIGTERM) -> Callable[[], None]:
+    """Return a function that makes the kernel send signal `number` to the caller when its parent dies; Linux only.
+
+    Suitable as `preexec_fn`: the library is loaded before the fork. The setting survives an exec, but not a change of
+    user.
+    """
+    if sys.platform != "linux":
+        return lambda: None
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(_PR_SET_PDEATHSIG, number)
+
+
+def killed_with_parent() -> Callable[[int], None]:
+    """Return a function that binds a forked process to its parent's pid: the kernel kills it when the parent ends.
+
+    If the parent has already ended, the process exits at once.
+    """
+    ask_for_kill = parent_death_signal(signal.SIGKILL)
+
+    def bind(parent: int) -> None:
+        ask_for_kill()
+        if os.getppid() != parent:
+            os._exit(0)
+
+    return bind

@@ -22,7 +22,7 @@ from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.chat_template import ChatTemplateError
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 from tasks.core.rollouts.transcript import Transcript
-from tasks.core.tool_calls.chat_messages import checked, plain_messages, readable_answer
+from tasks.core.tool_calls import checked, plain_messages, readable_answer
 
 LIMITS = {"turn_limit": "turn_limit", "context_length_exceeded": "context_limit"}
 """The end of an episode that a refusal's code may be."""

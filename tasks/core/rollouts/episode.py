@@ -78,7 +78,7 @@ def play_asking(rollout: "LiveRollout", episode: Asking, chat: ChatFormat, setti
                 episode.answer(said)
             else:
                 limit = limit or LIMITS.get(refused.code or "", "")
-                episode.refuse(refused)
+                episode.answer(refused)
     except WorldFault:
         if not limit:
             raise

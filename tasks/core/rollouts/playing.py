@@ -14,9 +14,8 @@ from tasks.core.interfaces.world_kind import find_world, open_world
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.chat_settings import load_chat_format
 from tasks.core.policies.checkpoint_files import policy_digest
-from tasks.core.processes.process_memory import return_device_blocks
+from tasks.core.processes.resources import return_device_blocks, usable_cores
 from tasks.core.processes.shown_work import shown_work
-from tasks.core.processes.usable_cores import usable_cores
 from tasks.core.records.files import fingerprint
 from tasks.core.rollouts.early_stop import LengthRule, cut_longer, rule_of
 from tasks.core.rollouts.episode import ONE_EPISODE_EACH, Collector

@@ -28,7 +28,7 @@ from tasks.core.learner.logprobs import compute_fixed_logprobs
 from tasks.core.learner.objective import Objective
 from tasks.core.learner.packing import Rollout, pack_rollouts
 from tasks.core.policies.loading import trainable_policy
-from tasks.core.processes.process_memory import return_freed_memory
+from tasks.core.processes.resources import return_freed_memory
 
 SIZES = {
     "1.5b": {

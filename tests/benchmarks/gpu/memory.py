@@ -23,7 +23,7 @@ from tasks.core.learner.learner import backward
 from tasks.core.learner.logprobs import compute_fixed_logprobs
 from tasks.core.learner.objective import Objective
 from tasks.core.learner.packing import pack_rollouts
-from tasks.core.processes.process_memory import return_device_blocks, return_freed_memory
+from tasks.core.processes.resources import return_device_blocks, return_freed_memory
 
 DIGITS = 5
 """Of GiB: a model in little has some hundred KiB."""

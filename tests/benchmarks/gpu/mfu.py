@@ -22,7 +22,7 @@ from tasks.core.capacity.hardware import GIB
 from tasks.core.capacity.memory import learner_memory
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.core.processes.process_memory import return_freed_memory
+from tasks.core.processes.resources import return_freed_memory
 
 ROW_S = 20.0
 """With less time than this, no row is begun: one of 32B at 32K takes about as long."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from flows.dag.stages import STAGES, Stage, stage_label
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import ProcessCache, StageContext
-from tasks.core.processes.process_memory import return_freed_memory
+from tasks.core.processes.resources import return_freed_memory
 from tasks.core.records.layout import Layout
 
 ROOT = Path(__file__).parents[3]

@@ -40,7 +40,7 @@ from tasks.core.learner.proofs import engine_noise
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import read_model_config
 from tasks.core.policies.loading import load_base_model, load_tokenizer, trainable_policy
-from tasks.core.processes.process_memory import return_freed_memory
+from tasks.core.processes.resources import return_freed_memory
 
 UPDATE = UpdateConfig(minibatch=8, fold_adapter=False, tokens_per_pack=8192)
 

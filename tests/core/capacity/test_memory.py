@@ -19,7 +19,7 @@ from tasks.core.learner.learner import make_learner, update
 from tasks.core.learner.packing import Rollout, pack_rollouts
 from tasks.core.policies.loading import trainable_policy
 from tasks.core.policies.pass_threads import map_passes
-from tasks.core.processes.usable_cores import CORES_VARIABLE
+from tasks.core.processes.resources import CORES_VARIABLE
 from tests.tiny_models import tiny_qwen2_config
 
 TOLERANCE = 0.1

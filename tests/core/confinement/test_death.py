@@ -8,14 +8,14 @@ import sys
 import pytest
 
 from tasks.core.confinement.fork_server import ProcessDied, verdict_on_death
-from tasks.core.confinement.inside.reaping import KILLED
+from tasks.core.confinement.inside.forking import KILLED
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 
 EXIT_3 = 3 << 8
 IN_FROZEN_TIME = """
 import os, select
-from tasks.core.confinement.inside.reaping import KILLED, end_child
-from tasks.core.sandbox.inside.frozen_system import FrozenSystem
+from tasks.core.confinement.inside.forking import KILLED, end_child
+from tasks.core.sandbox.inside.zygote import FrozenSystem
 
 FrozenSystem().install()
 quick = os.fork()

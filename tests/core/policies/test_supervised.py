@@ -21,7 +21,7 @@ from tasks.core.policies.supervised import (
     train,
 )
 from tasks.core.policies.tokenizer import build_tokenizer
-from tasks.core.processes.usable_cores import CORES_VARIABLE
+from tasks.core.processes.resources import CORES_VARIABLE
 
 SIZES = TinyQwen2(width=32, heads=1, feed_forward=32, context_length=64)
 

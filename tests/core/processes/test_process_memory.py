@@ -8,7 +8,7 @@ import pytest
 LARGE = """
 import numpy as np
 import psutil
-from tasks.core.processes.process_memory import return_large_blocks
+from tasks.core.processes.resources import return_large_blocks
 return_large_blocks()
 np.ones(30 * 2**20, np.uint8)  # freed: glibc's own threshold would rise to it
 before = psutil.Process().memory_info().rss
@@ -23,7 +23,7 @@ print((psutil.Process().memory_info().rss - before) / 2**20)
 SMALLER = """
 import numpy as np
 import psutil
-from tasks.core.processes.process_memory import return_freed_memory, return_large_blocks
+from tasks.core.processes.resources import return_freed_memory, return_large_blocks
 return_large_blocks()
 before = psutil.Process().memory_info().rss
 blocks, between = [], []

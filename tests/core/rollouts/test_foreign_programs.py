@@ -19,8 +19,8 @@ from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.text_games.task_files import write_tasks
-from tasks.core.tool_calls.texts import call_text
-from tasks.core.worlds.program.tasks import TaskLine
+from tasks.core.tool_calls import call_text
+from tasks.core.worlds.program.world import TaskLine
 from tasks.core.worlds.tau2.kind import TAU2, Tau2Config
 from tasks.core.worlds.tau2.pool import Tau2Pool
 from tasks.core.worlds.tau2.tasks import parted

@@ -33,7 +33,7 @@ from tasks.core.records.tables import table_of, validate
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
-from tasks.core.tool_calls.chat_messages import readable_answer
+from tasks.core.tool_calls import readable_answer
 
 Row = dict[str, Any]
 Play = Callable[..., list[Row]]

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from tasks.core.confinement.fork_server import ProcessDied
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
-from tasks.core.sandbox import ProcessDied, Repl, Sandbox, SandboxLimits
+from tasks.core.sandbox import Repl, Sandbox, SandboxLimits
 
 LIMITS = SandboxLimits(cpu_seconds_per_run=10.0, memory_bytes=64 * 2**20)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.confinement.inside.hostile_json import MAX_DEPTH, MalformedMessage, decode_hostile
+from tasks.core.confinement.inside.frames import MAX_DEPTH, MalformedMessage, decode_hostile
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.sandbox import Repl, Sandbox, SandboxLimits
 

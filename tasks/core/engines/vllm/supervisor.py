@@ -17,8 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tasks.core.processes.parent_death import parent_death_signal
-from tasks.core.processes.running import Process, find_process
+from tasks.core.processes.running import Process, find_process, parent_death_signal
 from tasks.core.records.files import write_json
 
 _POLL_S = 0.2

@@ -124,6 +124,6 @@ class OpenEnvConfig(WorldSettings):
 
 WORLD = WorldKind(
     settings=OpenEnvConfig,
-    write=Late("tasks.core.worlds.openenv.tasks:write_openenv"),
+    write=Late("tasks.core.worlds.openenv.conversation:write_openenv"),
     open=Late("tasks.core.worlds.openenv.world:open_openenv"),
 )

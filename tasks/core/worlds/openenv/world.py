@@ -12,9 +12,16 @@ from tasks.core.interfaces.world import Evaluation, Observation, WorldFault
 from tasks.core.processes.event_loop import EventLoopThread
 from tasks.core.text_games.task_files import read_tasks
 from tasks.core.worlds.openenv.client import ActionRefused, Session, StepOutcome, check_server, others_done
-from tasks.core.worlds.openenv.conversation import OpenEnvMismatch, judged, opening, shown, turn_action
+from tasks.core.worlds.openenv.conversation import (
+    OpenEnvMismatch,
+    ResetTask,
+    filled,
+    judged,
+    opening,
+    shown,
+    turn_action,
+)
 from tasks.core.worlds.openenv.kind import OpenEnvConfig
-from tasks.core.worlds.openenv.tasks import ResetTask, filled
 
 _UNREADABLE = "There is no action in your answer."
 _REFUSED = "That is no action here."

@@ -49,6 +49,6 @@ class ProgramConfig(WorldSettings):
 
 WORLD = WorldKind(
     settings=ProgramConfig,
-    write=Late("tasks.core.worlds.program.tasks:write_program"),
+    write=Late("tasks.core.worlds.program.world:write_program"),
     open=Late("tasks.core.worlds.program.world:open_program"),
 )

@@ -1,8 +1,7 @@
 """A live episode with a simulated user: the official runner's loop in the package's normal mode."""
 
 from tasks.core.interfaces.world import Observation
-from tasks.core.tool_calls.reading import Call
-from tasks.core.tool_calls.texts import CallForm, error_text
+from tasks.core.tool_calls import Call, CallForm, error_text
 from tasks.core.worlds.tau2.episode import Tau2Episode
 from tasks.core.worlds.tau2.pool import Tau2Pool
 from tasks.core.worlds.tau2.users import STOP_WORDS, SimulatedUser

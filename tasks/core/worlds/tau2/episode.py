@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from tasks.core.interfaces.world import Evaluation, Message, Observation
-from tasks.core.tool_calls.reading import Call, MalformedCall, read_calls
-from tasks.core.tool_calls.texts import CallForm, Result, answer_text, error_text, tools_text
+from tasks.core.tool_calls import Call, CallForm, MalformedCall, Result, answer_text, error_text, read_calls, tools_text
 from tasks.core.worlds.tau2.player import Side
 from tasks.core.worlds.tau2.pool import Ending, Tau2Pool
 

@@ -6,8 +6,7 @@ from typing import Any, Literal
 
 from tasks.core.confinement.confined_process import ConfinedProcess
 from tasks.core.confinement.fork_server import ForkServer, ProcessDied
-from tasks.core.tool_calls.reading import Call
-from tasks.core.tool_calls.texts import Result
+from tasks.core.tool_calls import Call, Result
 
 Side = Literal["assistant", "user"]
 """Who makes a call: the agent, or its user."""

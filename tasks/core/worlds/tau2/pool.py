@@ -12,8 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from tasks.core.confinement.process_pool import Keep, ProcessPool
-from tasks.core.confinement.zygote import Confinement, Zygote, kept_variables
+from tasks.core.confinement.process_pool import Confinement, Keep, ProcessPool, Zygote, kept_variables
 from tasks.core.worlds.tau2.kind import Domain, Mode
 from tasks.core.worlds.tau2.player import Player, PoolLimits
 

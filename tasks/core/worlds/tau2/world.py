@@ -11,7 +11,7 @@ from tasks.core.interfaces.listed_tasks import ListedTasks, described
 from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.records.api_usage import ApiUsage
 from tasks.core.text_games.task_files import read_tasks, write_tasks
-from tasks.core.tool_calls.texts import call_text
+from tasks.core.tool_calls import call_text
 from tasks.core.worlds.tau2.conversing import ConversingEpisode
 from tasks.core.worlds.tau2.episode import STOP, Tau2Episode
 from tasks.core.worlds.tau2.kind import TAU2, Tau2Config

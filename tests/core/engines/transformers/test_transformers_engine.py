@@ -15,7 +15,7 @@ from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest, SamplingSettings
 from tasks.core.learner.model import narrow_adapter
 from tasks.core.policies.policy_weights import PolicyWeights
-from tasks.core.processes.usable_cores import CORES_VARIABLE
+from tasks.core.processes.resources import CORES_VARIABLE
 from tasks.core.records.files import ArtifactError
 
 STOP = 7

@@ -31,7 +31,7 @@ def url() -> Iterator[str]:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """Opens the world at an address, with one task, and closes it after the test."""
-    from tasks.core.worlds.openenv.tasks import ResetTask
+    from tasks.core.worlds.openenv.conversation import ResetTask
     from tasks.core.worlds.openenv.world import OpenEnvWorld
 
     with ExitStack() as opened:

@@ -9,8 +9,8 @@ from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.world_kind import prepare_world_folder
 from tasks.core.records.files import ArtifactError
 from tasks.core.text_games.task_files import read_tasks
+from tasks.core.worlds.openenv.conversation import ResetTask, filled, write_openenv
 from tasks.core.worlds.openenv.kind import OpenEnvConfig, OpenEnvScenario, OpenEnvSplits, OpenEnvTask
-from tasks.core.worlds.openenv.tasks import ResetTask, filled, write_openenv
 from tasks.core.worlds.pocketworld.world import read_specs
 
 DRAWN = OpenEnvScenario(instruction="Play.", count=2)

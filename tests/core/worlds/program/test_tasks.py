@@ -10,7 +10,7 @@ from tasks.core.config.splits import SPLITS
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.text_games.task_files import read_tasks
 from tasks.core.worlds.program.kind import ProgramConfig
-from tasks.core.worlds.program.tasks import ProgramTask, write_program
+from tasks.core.worlds.program.world import ProgramTask, write_program
 
 
 def written(folder: Path, lines: list[dict[str, Any]], seed: int = 1) -> dict[Any, list[ProgramTask]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tasks.core.interfaces.world import Evaluation, Observation
-from tasks.core.tool_calls.texts import call_text
+from tasks.core.tool_calls import call_text
 from tasks.core.worlds.tau2.pool import Tau2Pool
 from tasks.core.worlds.tau2.world import Tau2World
 

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from tasks.core.tool_calls.reading import Call
-from tasks.core.tool_calls.texts import Result, answer_text, call_text
+from tasks.core.tool_calls import Call, Result, answer_text, call_text
 from tasks.core.worlds.tau2.episode import BEGIN, opening
 
 TEMPLATES = Path(__file__).parents[2] / "policies"

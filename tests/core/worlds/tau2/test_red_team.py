@@ -3,7 +3,7 @@
 import pytest
 
 from tasks.core.interfaces.world import ExecutionTimeout
-from tasks.core.tool_calls.texts import call_text
+from tasks.core.tool_calls import call_text
 from tasks.core.worlds.tau2.pool import Tau2Pool
 from tasks.core.worlds.tau2.world import Tau2World
 from tests.core.worlds.tau2.recited import LINE, one_each, play, solution_of

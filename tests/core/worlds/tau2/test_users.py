@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from tasks.core.chat_servers.answers import ChatTurn, ToolCall
 from tasks.core.config.params import Params
-from tasks.core.tool_calls.reading import Call, MalformedCall
+from tasks.core.tool_calls import Call, MalformedCall
 from tasks.core.worlds.tau2.kind import Tau2Config
 from tasks.core.worlds.tau2.users import (
     ALL_TOLD,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.tool_calls.texts import Result, answer_text
+from tasks.core.tool_calls import Result, answer_text
 from tasks.core.worlds.tau2.pool import Tau2Pool
 from tasks.core.worlds.tau2.world import Tau2World
 from tests.core.worlds.tau2.conftest import PROJECT
@@ -73,7 +73,7 @@ def _official(python: Path, episodes: Episodes) -> list[str]:
 
 def _shown(messages: list[list[Call]], said: list[str]) -> list[str]:
     """The official runner's answers, as an agent is shown them."""
-    from tasks.core.tool_calls.reading import Call as Written
+    from tasks.core.tool_calls import Call as Written
 
     shown, rest = [], list(said)
     for calls in messages:

@@ -1,7 +1,7 @@
 """vLLM's API server with one setting applied first; run as a file in vLLM's own interpreter.
 
 Without it, garbage collection over everything the server imports takes a fifth of 6.7 s, and again in the engine's
-process, which vLLM starts with this file as its main module (see tasks/core/processes/process_memory.py, which vLLM's
+process, which vLLM starts with this file as its main module (see tasks/core/processes/resources.py, which vLLM's
 interpreter cannot import).
 """
 

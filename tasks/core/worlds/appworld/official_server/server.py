@@ -13,7 +13,7 @@ import httpx2
 
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.processes.addresses import is_healthy
-from tasks.core.processes.process_memory import SPARING
+from tasks.core.processes.resources import SPARING
 from tasks.core.worlds.appworld.root.layout import engine_variables
 
 _START = """

@@ -8,10 +8,8 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tasks.core.confinement.fork_server import LAST_SECONDS, ProcessDied, verdict_on_death
-from tasks.core.confinement.link import LinkBroken, LinkTimeout
-from tasks.core.confinement.process_pool import WarmProcess
-from tasks.core.confinement.zygote import Zygote
+from tasks.core.confinement.fork_server import LAST_SECONDS, LinkBroken, LinkTimeout, ProcessDied, verdict_on_death
+from tasks.core.confinement.process_pool import WarmProcess, Zygote
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
 from tasks.core.worlds.appworld.pool.task_data import TaskData

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.core.confinement.inside.frames import encode
-from tasks.core.confinement.process_pool import Keep, ProcessPool, WarmProcess
-from tasks.core.confinement.zygote import Confinement, Zygote
+from tasks.core.confinement.process_pool import Confinement, Keep, ProcessPool, WarmProcess, Zygote
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.worlds.appworld.pool.limits import PoolLimits
 from tasks.core.worlds.appworld.pool.live_episode import LiveEpisode, Verdict, facts_of

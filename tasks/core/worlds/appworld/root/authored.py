@@ -10,7 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from tasks.core.config.splits import Split
-from tasks.core.processes.process_memory import SPARING
+from tasks.core.processes.resources import SPARING
 from tasks.core.records.files import replacing
 from tasks.core.worlds.appworld.root.layout import engine_variables
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tasks.core.confinement.zygote import kept_variables
+from tasks.core.confinement.process_pool import kept_variables
 
 APPS = (
     "api_docs",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from random import Random
 
 from tasks.core.interfaces.world import Episode, Message
-from tasks.core.tool_calls.texts import call_text
+from tasks.core.tool_calls import call_text
 from tasks.core.worlds.tau2.demonstrations.habits import Habits
 from tasks.core.worlds.tau2.demonstrations.rules import (
     CUSTOMER,

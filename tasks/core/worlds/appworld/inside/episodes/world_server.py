@@ -6,7 +6,7 @@ import time
 from typing import Any, NoReturn
 
 from tasks.core.confinement.inside import frames
-from tasks.core.confinement.inside.hostile_json import MalformedMessage
+from tasks.core.confinement.inside.frames import MalformedMessage
 from tasks.core.worlds.appworld.inside.episodes.api_server import ApiServer
 from tasks.core.worlds.appworld.inside.episodes.databases import END, TaskDatabases
 

@@ -1,4 +1,4 @@
-"""The memory of this process: returning freed memory to the system at once, and collecting garbage less often.
+"""The cores and the memory of this process: how many it may use, freed memory returned at once, less garbage collected.
 
 By default glibc keeps freed blocks of up to 32 MiB once a block of that size was freed. Where threads free blocks in a
 different order than they allocated them, holes remain: an update of 135 million parameters on two packs of 2,048
@@ -7,6 +7,7 @@ positions held 11.1 GB for 6.4 GB of tensors. Smaller blocks leave holes too; th
 
 import ctypes
 import gc
+import os
 import sys
 from typing import Any
 
@@ -64,3 +65,23 @@ def _cuda() -> Any:
     """Return torch.cuda in a process that uses it, else None; imports nothing."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_initialized() else None
+
+
+CORES_VARIABLE = "PYTHON_CPU_COUNT"
+"""Python's own variable (3.13), for a process whose share of a machine does not show in its affinity, as on Ray."""
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use: PYTHON_CPU_COUNT if set, else its affinity; at least 1.
+
+    Like `os.process_cpu_count` of Python 3.13. Raises ValueError when PYTHON_CPU_COUNT is not a whole number.
+    """
+    core_count = os.environ.get(CORES_VARIABLE, "default")
+    if core_count != "default":
+        return max(1, int(core_count))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def side_by_side(threads: int, processes: int) -> int:
+    """Return how many computations of `threads` threads each of `processes` processes can run at once; at least 1."""
+    return max(1, usable_cores() // (threads * processes))

@@ -11,11 +11,13 @@ Text comes without special tokens. Everything in it is hostile. Pure.
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from tasks.core.confinement.inside.hostile_json import MalformedMessage, decode_hostile
+from tasks.core.confinement.inside.frames import MalformedMessage, decode_hostile
+from tasks.core.interfaces.world import Message
+from tasks.core.seeding import derive_seed
 
 MOST_CHARS = 100_000
 """Longest turn that is read."""
@@ -173,3 +175,146 @@ def _named(value: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(arguments, dict):
         raise MalformedCall("arguments: Input should be a valid dictionary")
     return name, arguments
+
+
+CallForm = Literal["json", "hermes"]
+
+_JSON_TOOLS = """# Tools
+
+You call a tool by a block of JSON:
+
+```json
+{{"name": "<tool>", "arguments": {{<arguments>}}}}
+```
+
+The tools, as JSON schemas:
+
+{tools}"""
+_HERMES_TOOLS = """# Tools
+
+You may call one or more functions to assist with the user query.
+
+You are provided with function signatures within <tools></tools> XML tags:
+<tools>
+{tools}
+</tools>
+
+For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
+<tool_call>
+{{"name": <function-name>, "arguments": <args-json-object>}}
+</tool_call>"""
+"""Word for word what the chat templates of Qwen 2.5 and 3 and of Hermes write for `tools`."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tool's answer to a call."""
+
+    content: str
+    error: bool
+
+
+def tools_text(schemas: Sequence[Mapping[str, Any]], form: CallForm) -> str:
+    """Return the part of a system prompt that tells of tools, whose OpenAI schemas are given."""
+    tools = "\n".join(json.dumps(schema, ensure_ascii=False) for schema in schemas)
+    return (_JSON_TOOLS if form == "json" else _HERMES_TOOLS).format(tools=tools)
+
+
+def call_text(calls: Sequence[tuple[str, Mapping[str, Any]]], form: CallForm) -> str:
+    """Return a turn with these calls."""
+    written = [json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False) for name, arguments in calls]
+    if form == "hermes":
+        return "\n".join(f"<tool_call>\n{call}\n</tool_call>" for call in written)
+    return f"```json\n{written[0] if len(written) == 1 else '[' + ', '.join(written) + ']'}\n```"
+
+
+def answer_text(calls: Sequence[Call], results: Sequence[Result], form: CallForm) -> str:
+    """Return what the agent is shown of the results of a turn's calls."""
+    if form == "hermes":
+        return "\n".join(f"<tool_response>\n{result.content}\n</tool_response>" for result in results)
+    if len(results) == 1:
+        return results[0].content
+    return "\n".join(f"{call.name}: {result.content}" for call, result in zip(calls, results, strict=True))
+
+
+def error_text(error: str, form: CallForm) -> str:
+    """Return what the agent is shown where no call could be read."""
+    text = f"Error: {error}"
+    return f"<tool_response>\n{text}\n</tool_response>" if form == "hermes" else text
+
+
+_THINK = re.compile(r"</?think>")
+
+
+def answer_message(text: str, thought: str, tools: Sequence[Any], seed: int) -> dict[str, Any]:
+    """Return the assistant's message that a turn becomes where `tools` are offered. Raises MalformedCall.
+
+    Ids of calls follow from `seed`; they are nine letters or digits, which Mistral's templates ask for.
+    """
+    message: dict[str, Any] = {"role": "assistant", "content": text}
+    if calls := read_calls(text) if tools else []:
+        message["content"] = prose(text) or None
+        message["tool_calls"] = [
+            {
+                "id": f"{derive_seed(seed, index):016x}"[-9:],
+                "type": "function",
+                "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+            }
+            for index, call in enumerate(calls)
+        ]
+    if shown := _THINK.sub("", thought).strip():
+        message["reasoning_content"] = shown
+    return message
+
+
+def readable_answer(text: str, thought: str, tools: Sequence[Any], seed: int) -> tuple[dict[str, Any], bool]:
+    """Return the message, and whether its calls could be read; if not, it is text alone, as vLLM's server has it."""
+    try:
+        return answer_message(text, thought, tools, seed), True
+    except MalformedCall:
+        return answer_message(text, thought, (), seed), False
+
+
+def checked(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message with text as its content and objects as the arguments of its calls.
+
+    Raises ValueError for arguments that are no JSON object.
+    """
+    clean = {name: value for name, value in message.items() if value is not None}
+    clean["content"] = clean.get("content", "")
+    if calls := clean.get("tool_calls"):
+        clean["tool_calls"] = [{**call, "function": _with_object(call["function"])} for call in calls]
+    return clean
+
+
+def _with_object(function: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = function["arguments"]
+    arguments = json.loads(arguments or "{}") if isinstance(arguments, str) else arguments
+    if not isinstance(arguments, dict):
+        raise ValueError("arguments: no JSON object")
+    return {"name": function["name"], "arguments": arguments}
+
+
+def plain_messages(messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """Return a conversation with tools in messages of text alone, in the form of Hermes.
+
+    For templates that know no tools, and for models behind an API.
+    """
+    plain: list[Message] = []
+    for message in messages:
+        role, text = message["role"], message["content"]
+        if role == "tool":
+            text = f"<tool_response>\n{text}\n</tool_response>"
+            if plain and plain[-1]["role"] == "user" and plain[-1]["content"].endswith("</tool_response>"):
+                text = f"{plain.pop()['content']}\n{text}"
+        calls = [call["function"] for call in message.get("tool_calls", ())]
+        if calls:
+            written = call_text([(call["name"], call["arguments"]) for call in calls], "hermes")
+            text = f"{text}\n{written}".lstrip()
+        plain.append({"role": "user" if role == "tool" else role, "content": text})
+    if not tools:
+        return plain
+    told = tools_text(tools, "hermes")
+    if plain and plain[0]["role"] == "system":
+        return [{"role": "system", "content": f"{plain[0]['content']}\n\n{told}"}, *plain[1:]]
+    return [{"role": "system", "content": told}, *plain]
