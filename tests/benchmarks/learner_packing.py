@@ -10,30 +10,19 @@ the shipped policy plays in pocketworld; `paper` has lengths that LOOP's limits 
 leaves two rollouts for each, so the longest sets the time: that is reported, but not in the figure.
 """
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from result_file import write_result
+from rollouts import COLLECTION, POLICY, collect, pocketworld
 
-from tasks.core.config.params import load_params
-from tasks.core.config.policy import PolicyConfig
-from tasks.core.config.world import WorldSection
 from tasks.core.engines.transformers.engine import TransformersEngine
-from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.learner.packing import first_fit_decreasing, spread
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer
-from tasks.core.rollouts.planning import PlaySettings, draw_tasks, plan_rollouts
-from tasks.core.rollouts.playing import play_rollouts
-from tasks.core.rollouts.scheduler import CollectionStats
 
-ROOT = Path(__file__).parents[2]
-SHIPPED = ROOT / "data/base_policies/pocket"
-POLICY = PolicyConfig(device="cpu")
-TASKS, PER_TASK = 40, 6
-
+SHIPPED = Path(__file__).parents[2] / "data/base_policies/pocket"
 MINIBATCH, RANKS = 32, (1, 2, 4, 8, 16)
 
 
@@ -51,15 +40,10 @@ def figures(lengths: Sequence[int], capacity: int, ranks: int) -> dict[str, floa
 
 def played_lengths() -> list[int]:
     """Return the tokens of each rollout that the shipped policy plays: 40 tasks x 6, none stopped early."""
-    collection = load_params(ROOT / "params.yaml").collection.model_copy(update={"early_stop": None})
+    changes = {"early_stop": None, "tasks_per_iteration": 40, "rollouts_per_task": 6}
     engine, chat = TransformersEngine(load_base_model(SHIPPED, POLICY)), ChatFormat(load_tokenizer(SHIPPED))
-    with tempfile.TemporaryDirectory() as folder:
-        prepare_world_folder(WorldSection.of("pocketworld"), Path(folder) / "world")
-        world = open_world(WorldSection.of("pocketworld"), Path(folder) / "world")
-    tasks = [task for task in world.tasks("train") if task.difficulty < 3]
-    planned = plan_rollouts(draw_tasks(tasks, [1.0] * len(tasks), TASKS, seed=0), PER_TASK, seed=0)
-    settings = PlaySettings.of_training(collection)
-    rows = play_rollouts(world, engine, chat, planned, settings, policy=None, stats=CollectionStats())
+    world = pocketworld()
+    rows, _ = collect(world, engine, chat, 0, COLLECTION.model_copy(update=changes))
     world.close()
     return [len(row["token_ids"]) - 1 for row in rows if any(row["policy_mask"])]
 

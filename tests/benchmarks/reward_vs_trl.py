@@ -66,7 +66,7 @@ def loopline(params: Params, project: Project) -> Curve:
         seconds, processor = clock.read()
         with clock.paused():
             curve.append({"s": seconds, "processor_s": processor, "dev_tgc": dev_tgc(key)})
-    project.close()  # nothing of it may run beside TRL
+    project.cache.close()  # nothing of it may run beside TRL
     return curve
 
 

@@ -26,6 +26,7 @@ from result_file import write_result
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
+from tasks.core.config.collection import CollectionConfig
 from tasks.core.config.params import load_params
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.world import WorldSection
@@ -44,12 +45,20 @@ POLICY = PolicyConfig(device="cpu")
 COLLECTION = load_params(Path(__file__).parents[2] / "params.yaml").collection
 
 
-def collect(world: World, engine: TransformersEngine, chat: ChatFormat, seed: int) -> tuple[list[Row], CollectionStats]:
+def collect(
+    world: World, engine: TransformersEngine, chat: ChatFormat, seed: int, collection: CollectionConfig = COLLECTION
+) -> tuple[list[Row], CollectionStats]:
     tasks = [task for task in world.tasks("train") if task.difficulty < 3]
-    drawn = draw_tasks(tasks, [1.0] * len(tasks), COLLECTION.tasks_per_iteration, seed)
-    planned, stats = plan_rollouts(drawn, COLLECTION.rollouts_per_task, seed), CollectionStats()
-    rows = play_rollouts(world, engine, chat, planned, PlaySettings.of_training(COLLECTION), policy=None, stats=stats)
+    drawn = draw_tasks(tasks, [1.0] * len(tasks), collection.tasks_per_iteration, seed)
+    planned, stats = plan_rollouts(drawn, collection.rollouts_per_task, seed), CollectionStats()
+    rows = play_rollouts(world, engine, chat, planned, PlaySettings.of_training(collection), policy=None, stats=stats)
     return rows, stats
+
+
+def pocketworld() -> World:
+    with tempfile.TemporaryDirectory() as folder:
+        prepare_world_folder(WorldSection.of("pocketworld"), Path(folder) / "world")
+        return open_world(WorldSection.of("pocketworld"), Path(folder) / "world")
 
 
 def generate_rate(model: PreTrainedModel, rows: list[Row], chat: ChatFormat) -> float:
@@ -88,9 +97,7 @@ def largest_difference(model: PreTrainedModel, rows: list[Row]) -> float:
 def measure(policy: Path) -> dict[str, Any]:
     model, chat = load_base_model(policy, POLICY), ChatFormat(load_tokenizer(policy))
     engine = TransformersEngine(load_base_model(policy, POLICY))
-    with tempfile.TemporaryDirectory() as folder:
-        prepare_world_folder(WorldSection.of("pocketworld"), Path(folder) / "world")
-        world = open_world(WorldSection.of("pocketworld"), Path(folder) / "world")
+    world = pocketworld()
     collect(world, engine, chat, seed=0)
     collections, rates, costs, worst, rows = [], [], [], 0.0, []
     for seed in range(1, ROUNDS + 1):

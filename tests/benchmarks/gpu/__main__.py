@@ -8,8 +8,8 @@ from pathlib import Path
 
 from result_file import RESULTS, write_result
 
+from gpu.goals import lines_of, table
 from gpu.parts import CONTEXT, PARTS, PRELOADED, ask_device, record, run_part
-from gpu.report import lines_of, table
 
 LONGEST_S = 7200.0
 

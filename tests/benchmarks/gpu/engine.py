@@ -14,7 +14,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from gpu.device import attempt, find_device, synchronize, write_part
-from gpu.learner_mfu import SIZES
+from gpu.mfu import SIZES
 from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 

@@ -1,7 +1,13 @@
-"""What the GPU check asks for: one goal for each line of its report. Imports the standard library only."""
+"""What the GPU check asks for, and its report: a verdict for each goal, as a table and as results/gpu/report.json.
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+Imports the standard library only.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 Figures = Mapping[str, Any]
 LEARNER_MFU, VLLM_SHARE, DELIVERED_S, PLANNED_WITHIN = 0.40, 0.9, 2.0, 0.10
@@ -154,165 +160,135 @@ def close_to_one(share: float) -> Callable[[float], bool]:
     return lambda value: abs(value - 1) <= share
 
 
-def _no_orphans(part: str) -> Goal:
-    return Goal(part, f"{part}: processes left behind", "0", number("orphans"), at_most(0), anywhere=True)
+_ORPHANS = ("0", number("orphans"), at_most(0), True)
 
 
-GOALS: tuple[Goal, ...] = (
-    Goal(
-        "gradients",
-        "gradient in float32: distance from a CPU's",
-        "<= 1e-4",
-        number("float32", "difference"),
-        at_most(1e-4),
-        anywhere=True,
-    ),
-    Goal(
-        "gradients",
-        "gradient in bfloat16: noise over a CPU's",
-        "<= 1.25",
-        ratio(("bfloat16", "difference"), ("cpu_bfloat16", "difference")),
-        at_most(1.25),
-        anywhere=True,
-    ),
-    Goal(
-        "gradients",
-        "importance weights clipped before the first step",
-        "0",
-        number("bfloat16", "first_step_clipped"),
-        at_most(0),
-        anywhere=True,
-    ),
-    Goal(
-        "architecture",
-        "learner's passes against the eager model, bfloat16",
-        "all proven",
-        all_of("learner"),
-        at_least(1),
-        anywhere=True,
-    ),
-    Goal(
-        "architecture",
-        "engine in this process against the eager model, bfloat16",
-        "all proven",
-        all_of("engine"),
-        at_least(1),
-        anywhere=True,
-    ),
-    Goal(
-        "kernels",
-        "packed attention in bfloat16: error over the eager one's",
-        "<= 1",
-        ratio(("attention", "packed", "error"), ("attention", "eager", "error")),
-        at_most(1),
-        anywhere=True,
-    ),
-    Goal(
-        "kernels",
-        "chunked head: largest error of a log-prob",
-        "<= 1e-3",
-        number("head", "chunked", "max_error"),
-        at_most(1e-3),
-        anywhere=True,
-    ),
-    *(
-        Goal(
-            "mfu",
-            f"learner's useful MFU, {title}, packs of {tokens // 1024}K",
-            f">= {LEARNER_MFU:.2f}",
-            mfu(shape, tokens),
-            at_least(LEARNER_MFU),
+def _goals() -> Iterator[tuple[Any, ...]]:
+    """Yield what each part is asked for: name, goal, reader, limit, and whether a CPU can be judged by it."""
+    part = "gradients"
+    float32, bfloat16, of_cpu = ((dtype, "difference") for dtype in ("float32", "bfloat16", "cpu_bfloat16"))
+    yield part, "gradient in float32: distance from a CPU's", "<= 1e-4", number(*float32), at_most(1e-4), True
+    yield part, "gradient in bfloat16: noise over a CPU's", "<= 1.25", ratio(bfloat16, of_cpu), at_most(1.25), True
+    clipped = number("bfloat16", "first_step_clipped")
+    yield part, "importance weights clipped before the first step", "0", clipped, at_most(0), True
+    for passes, what in (("learner", "learner's passes"), ("engine", "engine in this process")):
+        name = f"{what} against the eager model, bfloat16"
+        yield "architecture", name, "all proven", all_of(passes), at_least(1), True
+    packed, eager = (("attention", way, "error") for way in ("packed", "eager"))
+    name = "packed attention in bfloat16: error over the eager one's"
+    yield "kernels", name, "<= 1", ratio(packed, eager), at_most(1), True
+    chunked = number("head", "chunked", "max_error")
+    yield "kernels", "chunked head: largest error of a log-prob", "<= 1e-3", chunked, at_most(1e-3), True
+    for tokens, (shape, title) in product(_TOKENS, _SHAPES.items()):
+        name = f"learner's useful MFU, {title}, packs of {tokens // 1024}K"
+        yield "mfu", name, f">= {LEARNER_MFU:.2f}", mfu(shape, tokens), at_least(LEARNER_MFU)
+    for shape, title in _SHAPES.items():
+        name, within = f"planned memory, {title}, all rows", close_to_one(PLANNED_WITHIN)
+        yield "mfu", name, "within 10%", planned_memory(shape), within
+    for of, where in (("a dropped policy", ("dropped", "left_gib")), ("any stage", ("most_left_gib",))):
+        left, name = (
+            number(*where, form="{:.3f}"),
+            f"device memory left {'of' if 'policy' in of else 'after'} {of}, GiB",
         )
-        for tokens in _TOKENS
-        for shape, title in _SHAPES.items()
-    ),
-    *(
-        Goal(
-            "mfu",
-            f"planned memory, {title}, all rows",
-            "within 10%",
-            planned_memory(shape),
-            close_to_one(PLANNED_WITHIN),
-        )
-        for shape, title in _SHAPES.items()
-    ),
-    Goal(
-        "memory",
-        "device memory left of a dropped policy, GiB",
-        f"<= {LEFT_GIB}",
-        number("dropped", "left_gib", form="{:.3f}"),
-        at_most(LEFT_GIB),
-        anywhere=True,
-    ),
-    Goal(
-        "memory",
-        "device memory left after any stage, GiB",
-        f"<= {LEFT_GIB}",
-        number("most_left_gib", form="{:.3f}"),
-        at_most(LEFT_GIB),
-        anywhere=True,
-    ),
-    _no_orphans("memory"),
-    *(
-        Goal(
-            "engine",
-            f"engine in this process, {count} conversations",
-            "no goal",
-            number("conversations", str(count), "tokens_per_s", form="{:,} tokens/s"),
-        )
-        for count in (64, 256)
-    ),
-    Goal("training", "curve of `default` beside a CPU's", "within 3 standard errors", curve_distance, at_most(3)),
-    Goal(
-        "vllm",
-        "decoding through the engine over vLLM's offline run",
-        f">= {VLLM_SHARE}",
-        number("vs_offline", "engine_at_once"),
-        at_least(VLLM_SHARE),
-    ),
-    Goal(
-        "vllm",
-        "decoding through the engine",
-        "no goal",
-        number("tokens_per_s", "engine_at_once", form="{:,} tokens/s"),
-    ),
-    Goal(
-        "vllm",
+        yield "memory", name, f"<= {LEFT_GIB}", left, at_most(LEFT_GIB), True
+    yield "memory", "memory: processes left behind", *_ORPHANS
+    for count in (64, 256):
+        rate = number("conversations", str(count), "tokens_per_s", form="{:,} tokens/s")
+        yield "engine", f"engine in this process, {count} conversations", "no goal", rate
+    yield "training", "curve of `default` beside a CPU's", "within 3 standard errors", curve_distance, at_most(3)
+    share, part = number("vs_offline", "engine_at_once"), "vllm"
+    name = "decoding through the engine over vLLM's offline run"
+    yield part, name, f">= {VLLM_SHARE}", share, at_least(VLLM_SHARE)
+    rate = number("tokens_per_s", "engine_at_once", form="{:,} tokens/s")
+    yield part, "decoding through the engine", "no goal", rate
+    delivered = number("delivered_s")
+    yield (
+        part,
         "adapter delivered and proven, s",
         f"< {DELIVERED_S:g}",
-        number("delivered_s"),
+        delivered,
         lambda seconds: seconds < DELIVERED_S,
-    ),
-    Goal(
-        "vllm",
+    )
+    name, mismatch = (
         "mean difference of log-probs, engine and learner",
-        f"<= {BFLOAT16_MISMATCH}",
         number("engine_mismatch", "mean", form="{:.2g}"),
-        at_most(BFLOAT16_MISMATCH),
-        anywhere=True,
-    ),
-    Goal(
-        "vllm",
-        "device memory held while the engine sleeps, GiB",
-        f"<= {LEFT_GIB}",
-        number("asleep", "held_gib", form="{:.3f}"),
-        at_most(LEFT_GIB),
-    ),
-    Goal(
-        "vllm",
-        "waking after an update on the same device, s",
-        "no goal",
-        number("asleep", "wake_s"),
-    ),
-    _no_orphans("vllm"),
-    Goal(
-        "invariance",
-        "turns that others in the batch move, batch-invariant mode",
-        "0 of 8",
-        number("moved", form="{:g} of 8"),
-        at_most(0),
-    ),
-    _no_orphans("invariance"),
-    Goal("smollm2", "Test-N gain of smollm2 through vLLM, 8 iterations", "> 0", gain, lambda low: low > 0),
-    _no_orphans("smollm2"),
-)
+    )
+    yield part, name, f"<= {BFLOAT16_MISMATCH}", mismatch, at_most(BFLOAT16_MISMATCH), True
+    held = number("asleep", "held_gib", form="{:.3f}")
+    yield part, "device memory held while the engine sleeps, GiB", f"<= {LEFT_GIB}", held, at_most(LEFT_GIB)
+    yield part, "waking after an update on the same device, s", "no goal", number("asleep", "wake_s")
+    yield part, "vllm: processes left behind", *_ORPHANS
+    name = "turns that others in the batch move, batch-invariant mode"
+    yield "invariance", name, "0 of 8", number("moved", form="{:g} of 8"), at_most(0)
+    yield "invariance", "invariance: processes left behind", *_ORPHANS
+    name = "Test-N gain of smollm2 through vLLM, 8 iterations"
+    yield "smollm2", name, "> 0", gain, lambda low: low > 0
+    yield "smollm2", "smollm2: processes left behind", *_ORPHANS
+
+
+GOALS = tuple(Goal(*row) for row in _goals())
+
+Verdict = Literal["pass", "fail", "seen", "not run", "failed"]
+IN_LITTLE = "in little on a CPU"
+
+
+class Line(NamedTuple):
+    """A goal and what became of it."""
+
+    part: str
+    name: str
+    goal: str
+    figure: str | None
+    verdict: Verdict
+    """pass or fail; seen: there is no goal; not run: nothing was measured; failed: the part ended in an error."""
+    reason: str
+    device: str | None
+
+
+def judge(goal: Goal, figures: Figures | None) -> Line:
+    """Compare the part's figures with the goal; None: the part never ran here."""
+    if figures is None:
+        return Line(*goal[:3], None, "not run", "never ran", None)
+    device, needs_a_gpu = figures.get("device"), figures.get("cuda") is None and not goal.anywhere
+    try:
+        value, text = goal.read(figures)
+    except Unmeasured as reason:
+        verdict: Verdict = "failed" if "failed" in figures else "not run"
+        why = IN_LITTLE if needs_a_gpu and verdict == "not run" else str(reason)
+        return Line(*goal[:3], None, verdict, why, device)
+    if needs_a_gpu:
+        return Line(*goal[:3], text, "not run", IN_LITTLE, device)
+    if goal.holds is None:
+        return Line(*goal[:3], text, "seen", "", device)
+    return Line(*goal[:3], text, "pass" if goal.holds(value) else "fail", "", device)
+
+
+def lines_of(folder: Path) -> list[Line]:
+    """Return a line for each goal, from the parts' files in `folder`."""
+    figures = {goal.part: read_part(folder, goal.part) for goal in GOALS}
+    return [judge(goal, figures[goal.part]) for goal in GOALS]
+
+
+def read_part(folder: Path, part: str) -> Figures | None:
+    """Return the figures of a part; None where there are none."""
+    file = folder / f"{part}.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def table(lines: Sequence[Line]) -> str:
+    """Return the lines side by side, with a count of the verdicts at the end."""
+    rows = [("line", "goal", "figure", "verdict", "device, or why")]
+    rows += [
+        (line.name, line.goal, line.figure or "-", line.verdict, _short(line.reason or line.device or ""))
+        for line in lines
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    text = ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[4]]) for row in rows]
+    verdicts = [line.verdict for line in lines]
+    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
+    return "\n".join([*text, counts])
+
+
+def _short(reason: str) -> str:
+    """Return the last line, where a traceback says what happened."""
+    return (reason.strip().splitlines() or [""])[-1][:100]

@@ -16,9 +16,8 @@ from typing import Any
 import torch
 
 from gpu.device import attempt, find_device, write_part
-from gpu.learner_mfu import LORA
-from gpu.vllm import Load, make_turns, save_model
-from gpu.vllm_contest import SMALL, Turn, write_adapter
+from gpu.mfu import LORA
+from gpu.vllm import SMALL, Load, Turn, make_turns, save_model, write_adapter
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm.engine import VllmEngine
 from tasks.core.engines.vllm.opening import open_vllm

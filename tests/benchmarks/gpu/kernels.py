@@ -3,8 +3,7 @@
     tests/benchmarks/gpu/check.sh kernels
 
 `error` is relative to the eager formulation in float32, whose own in bfloat16 is the row `eager`; `seconds` are of a
-forward and backward pass. `packed` is the learner's attention (flash-attn's kernel where it is installed), `sdpa` its
-calls per rollout, `flex` torch's flex_attention under a mask of rollouts.
+forward and backward pass. `packed` is the learner's attention (flash-attn's kernel where it is installed).
 """
 
 import copy
@@ -13,7 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, log_softmax, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, log_softmax
 
 from gpu.device import attempt, find_device, seconds, write_part
 from tasks.core.learner.logprobs import fused_kernel, head_logprobs
@@ -43,27 +42,6 @@ def eager(lengths: tuple[int, ...]) -> Attention:
     return attend
 
 
-def per_rollout(lengths: tuple[int, ...]) -> Attention:
-    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        pieces = zip(*(heads.split(lengths, 2) for heads in (query, key, value)), strict=True)
-        found = [scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True) for q, k, v in pieces]
-        return torch.cat(found, 2).transpose(1, 2)
-
-    return attend
-
-
-def flex(lengths: tuple[int, ...], device: torch.device) -> Attention:
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    rollout = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths)).to(device)
-    total = len(rollout)
-    mask = create_block_mask(
-        lambda _, __, q, k: (q >= k) & (rollout[q] == rollout[k]), None, None, total, total, device=str(device)
-    )
-    compiled: Any = torch.compile(flex_attention)
-    return lambda q, k, v: compiled(q, k, v, block_mask=mask, enable_gqa=True).transpose(1, 2)
-
-
 def attention_rows(device: torch.device, lengths: tuple[int, ...], heads: int, width: int) -> dict[str, Any]:
     torch.manual_seed(0)
     shapes = [(1, count, sum(lengths), width) for count in (heads, max(1, heads // 4), max(1, heads // 4))]
@@ -81,13 +59,7 @@ def attention_rows(device: torch.device, lengths: tuple[int, ...], heads: int, w
     def packed(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         return packed_attention(nn.Module(), query, key, value, None, rollout_lengths=lengths)[0]
 
-    def compiled() -> dict[str, Any]:
-        if device.type == "cpu":
-            return {"skipped": "flex_attention has no backward pass on a CPU"}
-        return row(flex(lengths, device))
-
-    rows = {"eager": attempt(lambda: row(eager(lengths))), "sdpa": attempt(lambda: row(per_rollout(lengths)))}
-    rows |= {"packed": attempt(lambda: row(packed)), "flex": attempt(compiled)}
+    rows = {"eager": attempt(lambda: row(eager(lengths))), "packed": attempt(lambda: row(packed))}
     installed = "flash-attn" if flash_kernel() else "scaled_dot_product_attention: flash-attn is not installed"
     return {"lengths": lengths, "packed_uses": installed, **rows}
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from stages_in_process import make_project, run_stages
 
 from flows.params_file import params_of
 from gpu.device import attempt, find_device, held_bytes, write_part
-from gpu.learner_mfu import make_policy, make_rollout
-from gpu.stages import make_project, run_stages
+from gpu.mfu import make_policy, make_rollout
 from tasks.core.capacity.hardware import GIB
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.learner.learner import backward

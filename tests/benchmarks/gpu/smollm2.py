@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from stages_in_process import make_project, run_stages
 from training_seeds import figures, summary
 
 from flows.params_file import assigned, params_of, params_text
 from flows.profile_stack import stacked
 from gpu.device import attempt, find_device, write_part
-from gpu.stages import make_project, run_stages
 from tasks.core.interfaces.stage import ProcessCache
 
 SEEDS = (0, 1, 2)

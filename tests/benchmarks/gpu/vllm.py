@@ -10,10 +10,14 @@ sampled. `asleep`: what the engine keeps on the device once it was told to sleep
 the learner has worked there.
 """
 
+import json
 import shutil
 import statistics
+import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,14 +26,18 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from gpu.device import attempt, find_device, write_part
-from gpu.learner_mfu import LORA, SIZES
-from gpu.vllm_contest import SMALL, Contest, Turn, contest, write_adapter
+from gpu.mfu import LORA, SIZES
 from tasks.core.capacity.hardware import GIB
+from tasks.core.capacity.memory import Sharing
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
+from tasks.core.engines.vllm.engine import VllmEngine
 from tasks.core.engines.vllm.interpreter import vllm_recipe
+from tasks.core.engines.vllm.launching import allowed_rank
+from tasks.core.engines.vllm.opening import launch_specs, open_vllm
 from tasks.core.engines.vllm.probe_records import ProbeRecords
 from tasks.core.engines.vllm.settings import VllmConfig
+from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.learner.learner import backward, make_learner
 from tasks.core.learner.logprobs import compute_fixed_logprobs
@@ -39,8 +47,124 @@ from tasks.core.learner.packing import Rollout, pack_rollouts
 from tasks.core.learner.proofs import engine_noise
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import read_model_config
-from tasks.core.policies.loading import load_base_model, load_tokenizer, trainable_policy
+from tasks.core.policies.loading import device as device_of
+from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy
 from tasks.core.processes.resources import return_freed_memory
+
+SMALL = Path(__file__).parents[3] / "data/base_policies/pocket"
+
+
+class Turn(NamedTuple):
+    """One assistant turn, asked for in the same words of both."""
+
+    conversation: str
+    prompt: list[int]
+    max_tokens: int
+    stop_ids: tuple[int, ...]
+    seed: int
+
+
+class Contest:
+    """Our engine and an offline vLLM, loaded with one base model and one adapter."""
+
+    def __init__(self, base_policy: Path, adapter: Path, engine: VllmEngine, offline: "subprocess.Popen[str]") -> None:
+        self.base_policy, self.adapter, self.engine, self._offline = base_policy, adapter, engine, offline
+
+    def offline(self, turns: list[Turn]) -> float:
+        """Return vLLM's own tokens per second."""
+        answer = json.loads(ask(self._offline, [turn[1:] for turn in turns]))
+        return float(answer["tokens"] / answer["seconds"])
+
+    def at_once(self, turns: list[Turn]) -> float:
+        """Return the engine's tokens per second, each turn a conversation of its own."""
+        tokens, started = 0, time.perf_counter()
+        for turn in turns:
+            self.submit(turn)
+        while generations := self.engine.collect():
+            tokens += sum(len(generation.token_ids) for generation in generations)
+        seconds = time.perf_counter() - started
+        for turn in turns:
+            self.engine.release(turn.conversation)
+        return tokens / seconds
+
+    def submit(self, turn: Turn) -> None:
+        settings = SamplingSettings(1.0, turn.max_tokens, turn.stop_ids)
+        self.engine.submit(GenerationRequest(turn.conversation, turn.prompt, settings, turn.seed))
+
+    def end_offline(self) -> None:
+        self._offline.kill()
+        self._offline.wait()
+
+
+@contextmanager
+def contest(
+    base_policy: Path, folder: Path, chat: ChatFormat, policy: PolicyConfig, servers: VllmConfig
+) -> Iterator[Contest]:
+    adapter = folder / "adapter"
+    write_adapter(base_policy, adapter, policy)
+    engine = open_vllm(servers, policy, base_policy, chat)
+    engine.load_adapter(adapter)
+    offline = start_offline(base_policy, adapter, folder / "offline.log", policy, servers)
+    one = Contest(base_policy, adapter, engine, offline)
+    try:
+        yield one
+    finally:
+        engine.close()
+        one.end_offline()
+
+
+def start_offline(
+    base_policy: Path, adapter: Path, log: Path, policy: PolicyConfig, servers: VllmConfig
+) -> "subprocess.Popen[str]":
+    """With the settings and variables of the server, see `tasks.core.engines.vllm.launching`."""
+    kind = device_of(policy).type
+    (spec,) = launch_specs(servers, policy, base_policy, kind, Sharing(False, servers.memory_share, "offline"))
+    model = {
+        "model": str(base_policy.resolve()),
+        "dtype": spec.dtype,
+        "max_num_seqs": spec.sequences,
+        "max_model_len": spec.context_length,
+        "logprobs_mode": "processed_logprobs",
+        "generation_config": "vllm",
+        "skip_tokenizer_init": True,
+        "enable_lora": True,
+        "max_lora_rank": allowed_rank(policy.lora.rank),
+        "max_loras": 1,
+        "enable_prefix_caching": True,
+    }
+    if kind == "cpu":
+        model |= {"block_size": 32, "enforce_eager": True, "enable_chunked_prefill": False}
+    else:
+        model |= {"gpu_memory_utilization": spec.memory_share}
+    process = subprocess.Popen(
+        [str(spec.python), "-P", str(Path(__file__).with_name("vllm_offline.py"))],  # kernels.py is not transformers'
+        env=spec.variables(log.parent / "cache"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log.open("w"),
+        text=True,
+    )
+    assert ask(process, {"model": model, "adapter": str(adapter)}) == "ready\n", log.read_text()[-2000:]
+    return process
+
+
+def ask(process: "subprocess.Popen[str]", message: object) -> str:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(json.dumps(message) + "\n")
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+def write_adapter(base_policy: Path, folder: Path, config: PolicyConfig, seed: int = 1) -> None:
+    """One with B not zero."""
+    here = config.model_copy(update={"device": "cpu"})
+    policy = trainable_policy(load_base_model(base_policy, here), here, None, seed)
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in policy.named_parameters():
+        if "lora_B" in name:
+            weight.data.normal_(0, 0.01, generator=generator)
+    save_policy(policy, folder)
+
 
 UPDATE = UpdateConfig(minibatch=8, fold_adapter=False, tokens_per_pack=8192)
 

@@ -1,7 +1,7 @@
-"""vLLM's own offline throughput. Run by vllm_contest.py in vLLM's interpreter: lines of JSON in, lines of JSON out.
+"""vLLM's own offline throughput. Run by vllm.py in vLLM's interpreter: lines of JSON in, lines of JSON out.
 
-The first line holds the arguments of `LLM` and the adapter's folder. Every other one is a list of batches, each a list
-of [prompt ids, max_tokens, stop ids, seed]; its answer tells tokens and seconds.
+The first line holds the arguments of `LLM` and the adapter's folder. Every other one is a list of
+[prompt ids, max_tokens, stop ids, seed]; its answer tells tokens and seconds.
 """
 
 import json
@@ -21,14 +21,13 @@ def main() -> None:
     model, adapter = LLM(**setup["model"]), LoRARequest("policy", 1, setup["adapter"])
     print("ready", file=answers, flush=True)
     for line in sys.stdin:
-        tokens, seconds = 0, 0.0
-        for batch in json.loads(line):
-            prompts = [{"prompt_token_ids": prompt} for prompt, *_ in batch]
-            settings = [sampling(*rest) for _, *rest in batch]
-            started = time.perf_counter()
-            outputs = model.generate(prompts, settings, use_tqdm=False, lora_request=adapter)
-            seconds += time.perf_counter() - started
-            tokens += sum(len(output.outputs[0].token_ids) for output in outputs)
+        turns = json.loads(line)
+        prompts = [{"prompt_token_ids": prompt} for prompt, *_ in turns]
+        settings = [sampling(*rest) for _, *rest in turns]
+        started = time.perf_counter()
+        outputs = model.generate(prompts, settings, use_tqdm=False, lora_request=adapter)
+        seconds = time.perf_counter() - started
+        tokens = sum(len(output.outputs[0].token_ids) for output in outputs)
         print(json.dumps({"tokens": tokens, "seconds": seconds}), file=answers, flush=True)
 
 
