@@ -1,5 +1,6 @@
 """The contract of all worlds over those of the repository. A new one adds itself to `WORLDS`."""
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks.core.config.splits import SPLITS
 from tasks.core.config.world import WorldConfig, WorldSection
 from tasks.core.interfaces import world_contract
 from tasks.core.interfaces.world import World
@@ -108,6 +110,23 @@ def test_what_doing_nothing_earns_is_told_and_warned_of_from_a_limit_on(monkeypa
         monkeypatch.setattr(world_contract, "MUCH_FOR_NOTHING", limit)
         ((found, line),) = findings_of(WORLDS["pocketworld"])
         assert found == state and re.match(r"doing nothing earns 0\.2\d of 1", line)
+
+
+def test_an_oracle_without_a_solution_is_told_and_not_called_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world_contract, "CHECKS", (world_contract.the_oracle_solves_every_task,))
+    first, _ = findings_of(WORLDS["frozen_lake, slippery"])
+    assert first == ("note", "no task has a solution, so the oracle solves none")
+
+
+def test_with_one_task_in_each_split_another_seed_may_write_the_same_bytes(tmp_path: Path) -> None:
+    tasks = "".join(json.dumps({"id": f"{split}1", "split": split}) + "\n" for split in SPLITS)
+    folder = tmp_path / "program"
+    folder.mkdir()
+    (folder / "tasks.jsonl").write_text(tasks)
+    config = WorldSection.of("program", program={"command": ("python", "agent.py"), "folder": str(folder)})
+    prepare_world_folder(config, tmp_path / "world")
+    with closing(open_world(config, tmp_path / "world")) as world:
+        world_contract.the_same_seed_prepares_the_same_bytes(Case(config, tmp_path / "world", world, ()))
 
 
 def test_a_world_recites_solutions_or_says_that_chance_decides(name: str, case: Case) -> None:
