@@ -11,10 +11,11 @@ import logging
 import os
 import shlex
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,8 @@ from tasks.core.records.layout import Layout
 Outcome = Literal["up to date", "from cache", "run"]
 
 COMMAND = ("python", "-m", "flows.stage")
+_WRITING_S = 2.0
+"""A live writer of the run cache needs less for an entry, and a run that follows a kill has not got so far."""
 
 
 class PipelineFailed(RuntimeError):  # noqa: N818
@@ -76,6 +79,7 @@ def reproduce(root: Path, targets: Sequence[str], runner: StageRunner) -> dict[s
         # Waiting: else `dvc status` beside a run ends it, which gets its lock back after each stage.
         with Repo(str(root), _wait_for_lock=True) as repo, _bodies_in_process(body_of), quick_lock_file():
             _drop_broken_rwlock(repo)
+            _drop_half_entries(repo)
             planned = by_iteration(repo, targets) if runner.iteration_by_iteration else []
             repo.reproduce(
                 targets=planned or list(targets) or None,
@@ -198,6 +202,17 @@ def _drop_broken_rwlock(repo: Any) -> None:
             return
         if not any(_holds(pid, command, path.stat().st_mtime) for pid, command in holders):
             path.unlink()
+
+
+def _drop_half_entries(repo: Any) -> None:
+    """Drop what a kill left of an entry that DVC was writing to its run cache: DVC would read it as a whole one.
+
+    Not one that has just been written: another checkout that shares the cache may be at it.
+    """
+    for path in Path(repo.stage_cache.cache_dir).glob("*/*/.*.tmp"):
+        with suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > _WRITING_S:
+                path.unlink()
 
 
 def _holders(content: Any) -> Iterator[tuple[int, str]]:

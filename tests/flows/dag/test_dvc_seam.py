@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,6 +104,18 @@ def test_a_lock_file_that_a_kill_cut_off_stops_no_run(inside: Path) -> None:
     for left in ("", '{"write": {"data'):
         rwlock.write_text(left)
         assert reproduce(inside, ["prepare_world"], Runner()) == {"prepare_world": "up to date"}
+
+
+def test_an_entry_of_the_run_cache_that_a_kill_cut_off_stops_no_run(inside: Path) -> None:
+    reproduce(inside, ["prepare_world"], Runner())
+    entry = next(path for path in inside.glob(".dvc/cache/runs/*/*/*") if "prepare_world" in path.read_text())
+    left = entry.with_name(f".{entry.name}.tmp")
+    left.write_text(entry.read_text().partition("outs:")[0])
+    for path, age in ((left, 10), (entry, 20)):  # DVC reads the newest
+        os.utime(path, (time.time() - age,) * 2)
+    shutil.rmtree(inside / "data/world")
+    (inside / "dvc.lock").unlink()
+    assert reproduce(inside, ["prepare_world"], Runner()) == {"prepare_world": "from cache"}
 
 
 def test_a_lock_whose_holder_is_not_the_process_that_it_names_stops_no_run(inside: Path) -> None:
