@@ -18,7 +18,7 @@ from result_file import write_result
 from tasks.core.config.world import WorldConfig, WorldSection
 from tasks.core.interfaces.world import Episode, World
 from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
-from tasks.core.text_games.prompt import answer_text
+from tasks.core.text_games.episode import answer_text
 from tasks.core.worlds.webshop.authoring import KINDS, MAKERS
 from tasks.core.worlds.webshop.kind import WebShopConfig
 from tasks.core.worlds.webshop.shop import OFFER

@@ -20,7 +20,7 @@ from tasks.core.recital import ScriptedEngine
 from tasks.core.rollouts.planning import PlaySettings
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
-from tasks.core.text_games.prompt import answer_text
+from tasks.core.text_games.episode import answer_text
 from tasks.pair_turns import turn_pairs
 from tasks.search_trees.searching import Forest, first_simulations
 from tests.core.rollouts.conftest import Count, CountingGame

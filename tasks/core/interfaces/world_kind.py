@@ -125,7 +125,7 @@ class WorldKind(Generic[S]):
 
         WORLD = WorldKind(
             settings=SokobanConfig,
-            write=Late("tasks.core.worlds.sokoban.authoring:write_sokoban"),
+            write=Late("tasks.core.worlds.sokoban.world:write_sokoban"),
             open=Late("tasks.core.worlds.sokoban.world:open_sokoban"),
         )
 

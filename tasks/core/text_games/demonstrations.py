@@ -5,16 +5,21 @@ the cells of things on the map, so that a tiny policy plans from what it has rea
 (data/base_policies/README.md says what that changes).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tasks.core.interfaces.world import Message
+from tasks.core.policies.recipe import Recipe, train_policy
+from tasks.core.policies.supervised import SupervisedSettings
 from tasks.core.seeding import derive_seed
-from tasks.core.text_games.episode import GameEpisode
-from tasks.core.text_games.prompt import answer_text
+from tasks.core.text_games.episode import SYSTEM_PROMPT, GameEpisode, answer_text, opening, reminder, turn_text
 from tasks.core.text_games.settings import TurnRules
+
+if TYPE_CHECKING:
+    from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
 
 _LONGEST_SIDE = 8
 PLACES = tuple(f"{row},{column}" for row in range(_LONGEST_SIDE) for column in range(_LONGEST_SIDE))
@@ -69,35 +74,44 @@ PERFECT, IMPERFECT = Habits(0, 0, 0, 0), Habits()
 UNKNOWN_ACTION = "Wait"
 
 
-class Teacher(Protocol):
-    """The functions of a world that demonstrations need."""
+class Teacher:
+    """A good player of a world's games; a subclass knows the game."""
 
     kind: Any
     """The world's `GameKind`."""
     turns: Any
     """The world's section of params.yaml, a `TurnRules`."""
-    vocabulary: Sequence[str]
+    vocabulary: Sequence[str] = ()
     """Words and phrases of its states, one token each; empty if states are maps or names."""
 
     def task(self, random: Random) -> Any:
         """Return a fresh task like those of train."""
-        ...
+        raise NotImplementedError
 
     def advice(self, task: Any, state: str) -> Sequence[str]:
         """Return the actions of a good player from here on; empty if nothing helps any more."""
-        ...
+        raise NotImplementedError
 
     def actions(self, task: Any, state: str) -> Sequence[str]:
         """Return all actions that are possible here."""
-        ...
+        raise NotImplementedError
 
     def reading(self, task: Any, state: str) -> str:
-        """Return the beginning of a thought, read off the state, before the plan; may be empty."""
-        ...
+        """Return the beginning of a thought, read off the state, before the plan."""
+        return ""
 
     def names(self, task: Any) -> Sequence[str]:
-        """Return the names that a tokenizer takes as one token wherever they occur."""
-        ...
+        """Return the names that a tokenizer takes as one token wherever they occur: actions that never change."""
+        return self.actions(task, "")
+
+
+FRESH: Mapping[str, Any] = {
+    "task_id": "demonstration",
+    "scenario_id": "demonstration",
+    "difficulty": 1,
+    "split": "train",
+}
+"""What a teacher's tasks have in common."""
 
 
 def demonstrations(
@@ -132,19 +146,69 @@ def _play(teacher: Teacher, rules: TurnRules, habits: Habits, random: Random) ->
 def _turn(teacher: Teacher, task: Any, state: str, rules: TurnRules, habits: Habits, random: Random) -> str:
     known = teacher.actions(task, state)
     plan = list(teacher.advice(task, state)) or [random.choice(known)]
-    plan = plan[: 1 if _is_single(rules, habits, random) else random.randint(1, rules.max_actions_per_turn)]
+    single = rules.max_actions_per_turn > 1 and random.random() < habits.single_action
+    plan = plan[: 1 if single else random.randint(1, rules.max_actions_per_turn)]
     plan = [random.choice(known) if random.random() < habits.wrong_action else action for action in plan]
     if random.random() < habits.no_answer:
         return ", ".join(plan)
     if random.random() < habits.unknown_action:
         plan[random.randrange(len(plan))] = UNKNOWN_ACTION
-    return answer_text(plan, teacher.reading(task, state) + thought_of(plan) if rules.thinking else None)
+    thought = f"{teacher.reading(task, state)}I choose {' and '.join(plan)}."
+    return answer_text(plan, thought if rules.thinking else None)
 
 
-def _is_single(rules: TurnRules, habits: Habits, random: Random) -> bool:
-    return rules.max_actions_per_turn > 1 and random.random() < habits.single_action
+_STATE = "\x00"
+_FIXED = (
+    *("system\n", "user\n", "assistant\n", SYSTEM_PROMPT, "Reward:\n", "\n\nTurn ", "You have ", "-0.", "√"),
+    *(UNKNOWN_ACTION, "<think>", "<answer>", "</answer>", " || ", ", ", "I choose ", " and ", ".</think><answer>"),
+)
+_DRAWN = 100
 
 
-def thought_of(plan: Sequence[str]) -> str:
-    """Return the end of a demonstrated thought."""
-    return f"I choose {' and '.join(plan)}."
+def phrases(teacher: Teacher) -> list[str]:
+    """Return the game's vocabulary, its texts (split at states, numbers and names) and the names; sorted."""
+    random, parts = Random(0), {*_FIXED, *teacher.vocabulary}
+    for number in range(_DRAWN):
+        rules = teacher.turns.model_copy(update={"thinking": number % 2 == 0})
+        task = teacher.task(random)
+        names = teacher.names(task)
+        briefing = teacher.kind.briefing(task)
+        texts = [message["content"] for message in opening(briefing, _STATE, rules)]
+        texts += [turn_text(1, _STATE), "\n" + reminder(rules, 1), teacher.kind.start(task, 0).state.partition(":")[0]]
+        between = re.compile("|".join([_STATE, r"\d+", *map(re.escape, names)]))
+        grid = {texts[-1]} if "\n" in texts[-1] else set()
+        parts |= {part for text in set(texts) - grid for part in between.split(text)} | set(names)
+    return sorted(part for part in parts if part)
+
+
+def grid_rows(conversations: Iterable[list[Message]]) -> list[str]:
+    """Return the rows of all maps shown, each with its line break, sorted. States that are not maps have none.
+
+    A map then takes six tokens instead of forty: episodes are shorter, and a tiny policy needs to see a row as a whole.
+    """
+    shown = (message["content"].partition("State:\n")[2] for messages in conversations for message in messages)
+    grids = (text.partition("\nYou have ")[0].split("\n") for text in shown)
+    return sorted({row + "\n" for rows in grids if len({*map(len, rows)}) == 1 < len(rows) for row in rows})
+
+
+SMALL_STEPS = SupervisedSettings(tokens_per_step=2048, tokens_per_forward=1024)
+
+
+class GameRecipe(Recipe):
+    """The settings of a game's policy."""
+
+    teacher: type[Teacher]
+    """Who demonstrates the game."""
+
+    def demonstrations(self, seed: int, count: int, *, imperfect: bool) -> Iterator[list[Message]]:
+        """Yield scripted play for a warm start, as `WorldKind.demonstrations` has it."""
+        return demonstrations(self.teacher(), seed, count, imperfect=imperfect)
+
+    def make(self) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
+        teacher = self.teacher()
+        perfect = list(demonstrations(teacher, self.seed, self.perfect_demonstrations, imperfect=False))
+        flawed = demonstrations(
+            teacher, self.seed, self.imperfect_demonstrations, imperfect=True, successes_alone=self.successes_alone
+        )
+        imperfect = list(flawed)
+        return train_policy(self, [*phrases(teacher), *grid_rows([*perfect, *imperfect])], perfect, imperfect)

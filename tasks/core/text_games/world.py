@@ -6,9 +6,7 @@ from typing import Protocol, TypeVar
 from tasks.core.config.splits import Split
 from tasks.core.interfaces.listed_tasks import ListedTasks
 from tasks.core.interfaces.world import Task
-from tasks.core.text_games.episode import GameEpisode
-from tasks.core.text_games.game import Briefing, Game, GameRules
-from tasks.core.text_games.prompt import answer_text
+from tasks.core.text_games.episode import Briefing, Game, GameEpisode, GameRules, answer_text
 from tasks.core.text_games.settings import TurnRules
 from tasks.core.text_games.task_files import GameTask
 

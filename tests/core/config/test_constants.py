@@ -23,10 +23,10 @@ from tasks.core.text_games.settings import FORMAT_PENALTY
 from tasks.core.worlds.bandit.kind import BanditConfig
 from tasks.core.worlds.bandit.world import RISKY_PROBABILITY, RISKY_REWARD, SAFE_REWARD
 from tasks.core.worlds.frozen_lake.kind import FrozenLakeConfig
-from tasks.core.worlds.frozen_lake.maps import CHALLENGE_SIZE, FROZEN
+from tasks.core.worlds.frozen_lake.world import CHALLENGE_SIZE, FROZEN
 from tasks.core.worlds.openenv.kind import OpenEnvConfig
-from tasks.core.worlds.sokoban.authoring import MIN_MOVES
 from tasks.core.worlds.sokoban.kind import SokobanConfig
+from tasks.core.worlds.sokoban.world import MIN_MOVES
 from tasks.core.worlds.webshop.authoring import CHALLENGE_CATEGORY
 from tasks.core.worlds.webshop.kind import WebShopConfig
 from tasks.warm_start import SEED, TOKENS_PER_STEP, WARMUP_STEPS

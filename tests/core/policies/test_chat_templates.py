@@ -16,7 +16,7 @@ from tasks.core.policies.chat_settings import CHAT_SETTINGS, read_chat_settings,
 from tasks.core.policies.digests import DIGESTS, write_digests
 from tasks.core.policies.supervised import encode_example
 from tasks.core.records.files import ArtifactError
-from tasks.core.text_games.prompt import read_answer
+from tasks.core.text_games.episode import read_answer
 from tasks.core.worlds.appworld.kind import AppWorldConfig
 
 TEMPLATES = Path(__file__).parent / "chat_templates"

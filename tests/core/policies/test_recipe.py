@@ -17,9 +17,8 @@ from tasks.core.policies.base_model import fetch_base_model
 from tasks.core.policies.digests import DIGESTS
 from tasks.core.policies.recipe import Recipe, save
 from tasks.core.policies.tokenizer import build_tokenizer
-from tasks.core.text_games import recipe as games
-from tasks.core.text_games.demonstrations import Teacher, demonstrations
-from tasks.core.text_games.recipe import grid_rows, phrases
+from tasks.core.text_games import demonstrations as games
+from tasks.core.text_games.demonstrations import Teacher, demonstrations, grid_rows, phrases
 from tasks.core.worlds.webshop.authoring import draw_catalogue
 from tasks.core.worlds.webshop.kind import WebShopConfig
 

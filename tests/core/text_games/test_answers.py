@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.core.text_games.prompt import Answer, answer_text, read_answer
+from tasks.core.text_games.episode import Answer, answer_text, read_answer
 
 WORDS = st.lists(st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=6), max_size=5)
 

@@ -3,9 +3,8 @@
 import pytest
 
 from tasks.core.text_games.world import TextGameWorld
-from tasks.core.worlds.sokoban.authoring import SokobanTask
 from tasks.core.worlds.sokoban.kind import SokobanConfig
-from tasks.core.worlds.sokoban.world import SokobanKind
+from tasks.core.worlds.sokoban.world import SokobanKind, SokobanTask
 
 ROOM = "#####\n#PXO#\n#___#\n#####"
 

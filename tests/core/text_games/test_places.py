@@ -4,8 +4,7 @@ import pytest
 
 from tasks.core.interfaces.world_kind import find_world
 from tasks.core.policies.tokenizer import build_tokenizer
-from tasks.core.text_games.demonstrations import demonstrations, places_text
-from tasks.core.text_games.recipe import phrases
+from tasks.core.text_games.demonstrations import demonstrations, phrases, places_text
 
 
 def test_a_place_is_row_and_column_from_the_upper_left() -> None:

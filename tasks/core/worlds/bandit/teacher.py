@@ -5,9 +5,8 @@ Of the unseen arms only the names occur; the demonstrations do not reveal which 
 
 from collections.abc import Sequence
 from random import Random
-from typing import ClassVar
 
-from tasks.core.text_games.recipe import SMALL_STEPS, GameRecipe
+from tasks.core.text_games.demonstrations import FRESH, SMALL_STEPS, GameRecipe, Teacher
 from tasks.core.worlds.bandit.kind import BanditConfig
 from tasks.core.worlds.bandit.world import TRAINED, UNSEEN, BanditKind, BanditTask
 
@@ -15,26 +14,14 @@ OTHERS = ("Oak", "Wind", "River", "Stone", "Lantern", "Meadow", "Harbour", "Thun
 TRAINED_SHARE = 0.3
 
 
-class BanditTeacher:
-    """A `Teacher` (see `tasks.core.text_games.demonstrations`)."""
-
-    vocabulary: Sequence[str] = ()
-
+class BanditTeacher(Teacher):
     def __init__(self) -> None:
         self.turns = BanditConfig()
         self.kind = BanditKind()
 
     def task(self, random: Random) -> BanditTask:
         safe, risky = TRAINED if random.random() < TRAINED_SHARE else random.sample(OTHERS, 2)
-        return BanditTask(
-            task_id="demonstration",
-            scenario_id="demonstration",
-            difficulty=1,
-            split="train",
-            safe=safe,
-            risky=risky,
-            risky_first=random.random() < 0.5,
-        )
+        return BanditTask(**FRESH, safe=safe, risky=risky, risky_first=random.random() < 0.5)
 
     def advice(self, task: BanditTask, state: str) -> Sequence[str]:
         """Return nothing: a player who knows no rewards takes either arm."""
@@ -43,20 +30,9 @@ class BanditTeacher:
     def actions(self, task: BanditTask, state: str) -> Sequence[str]:
         return task.arms
 
-    def reading(self, task: BanditTask, state: str) -> str:
-        return ""
 
-    def names(self, task: BanditTask) -> Sequence[str]:
-        return task.arms
-
-
-class BanditRecipe(GameRecipe):
-    """The settings of its policy."""
-
-    teacher: ClassVar = BanditTeacher
-
-
-RECIPE = BanditRecipe(
+RECIPE = GameRecipe(
+    teacher=BanditTeacher,
     supervised=SMALL_STEPS,
     perfect_demonstrations=2_000,
     perfect_steps=120,

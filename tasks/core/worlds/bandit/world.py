@@ -10,7 +10,7 @@ from pydantic import model_validator
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.world import CodeBlocks
 from tasks.core.seeding import derive_seed
-from tasks.core.text_games.game import Briefing, GameRules
+from tasks.core.text_games.episode import Briefing, GameRules
 from tasks.core.text_games.task_files import GameTask, read_tasks, task_names, write_tasks
 from tasks.core.text_games.world import TextGameWorld
 from tasks.core.worlds.bandit.kind import BanditConfig

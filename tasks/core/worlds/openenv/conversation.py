@@ -14,7 +14,7 @@ from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.world import Evaluation, Message
 from tasks.core.records.files import ArtifactError
 from tasks.core.seeding import derive_seed
-from tasks.core.text_games.prompt import read_answer
+from tasks.core.text_games.episode import read_answer
 from tasks.core.text_games.task_files import GameTask, write_tasks
 from tasks.core.worlds.openenv.kind import OpenEnvConfig, OpenEnvScenario, OpenEnvVerdict, Reset
 

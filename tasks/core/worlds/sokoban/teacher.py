@@ -3,24 +3,27 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from random import Random
-from typing import ClassVar
 
 from tasks.core.policies.architecture import TinyQwen2
-from tasks.core.text_games.demonstrations import place, places_text, places_vocabulary
-from tasks.core.text_games.recipe import SMALL_STEPS, GameRecipe
-from tasks.core.worlds.sokoban.authoring import SMALL, SokobanTask, draw_room
+from tasks.core.text_games.demonstrations import (
+    FRESH,
+    SMALL_STEPS,
+    GameRecipe,
+    Teacher,
+    place,
+    places_text,
+    places_vocabulary,
+)
 from tasks.core.worlds.sokoban.kind import SokobanConfig
 from tasks.core.worlds.sokoban.rooms import LETTERS, read_room, shortest_solution
-from tasks.core.worlds.sokoban.world import ACTIONS, SokobanKind
+from tasks.core.worlds.sokoban.world import ACTIONS, SMALL, SokobanKind, SokobanTask, draw_room
 
 MARKS = {"I am": "PS", "the box": "X√", "the target": "O√S"}
 """Names in a thought, with the map symbols that show them."""
 
 
-class SokobanTeacher:
-    """A `Teacher` (see `tasks.core.text_games.demonstrations`)."""
-
-    vocabulary: Sequence[str] = (*places_vocabulary(MARKS), ". Push ", " from ")
+class SokobanTeacher(Teacher):
+    vocabulary = (*places_vocabulary(MARKS), ". Push ", " from ")
 
     def __init__(self) -> None:
         self.turns = SokobanConfig()
@@ -30,14 +33,7 @@ class SokobanTeacher:
     def task(self, random: Random) -> SokobanTask:
         room = draw_room(random, *SMALL, self.turns)
         solution = shortest_solution(*read_room(room), self.turns.max_actions) or ""
-        return SokobanTask(
-            task_id="demonstration",
-            scenario_id="demonstration",
-            difficulty=1,
-            split="train",
-            room=room,
-            solution=solution,
-        )
+        return SokobanTask(**FRESH, room=room, solution=solution)
 
     def advice(self, task: SokobanTask, state: str) -> Sequence[str]:
         return [ACTIONS[task.actions][LETTERS.index(letter)] for letter in self._solution(state)]
@@ -57,20 +53,12 @@ class SokobanTeacher:
             position = following
         return places_text(state, MARKS)
 
-    def names(self, task: SokobanTask) -> Sequence[str]:
-        return ACTIONS[task.actions]
-
     def _shortest(self, state: str) -> str:
         return shortest_solution(*read_room(state), 2 * self.turns.max_actions) or ""
 
 
-class SokobanRecipe(GameRecipe):
-    """The settings of its policy."""
-
-    teacher: ClassVar = SokobanTeacher
-
-
-RECIPE = SokobanRecipe(
+RECIPE = GameRecipe(
+    teacher=SokobanTeacher,
     sizes=TinyQwen2(layers=3),
     supervised=SMALL_STEPS,
     perfect_demonstrations=50_000,

@@ -7,12 +7,11 @@ among the results are left to reinforcement learning.
 from collections.abc import Iterator, Sequence
 from functools import cache
 from random import Random
-from typing import ClassVar
 
 from tasks.core.policies.architecture import TinyQwen2
 from tasks.core.policies.supervised import SupervisedSettings
 from tasks.core.seeding import derive_seed
-from tasks.core.text_games.recipe import GameRecipe
+from tasks.core.text_games.demonstrations import GameRecipe, Teacher
 from tasks.core.worlds.webshop.authoring import ASKING, KINDS, MAKERS, NAMES, Kind, draw_catalogue, draw_goal
 from tasks.core.worlds.webshop.catalogue import GoalTask
 from tasks.core.worlds.webshop.kind import WebShopConfig
@@ -65,10 +64,10 @@ class _Shops(WebShopKind):
         return Shopping(_shop(self._config, task.shop), task)
 
 
-class WebShopTeacher:
-    """A `tasks.core.text_games.demonstrations.Teacher`. Its catalogues differ from the world's."""
+class WebShopTeacher(Teacher):
+    """Its catalogues differ from the world's."""
 
-    vocabulary: Sequence[str] = _vocabulary()
+    vocabulary = _vocabulary()
 
     def __init__(self) -> None:
         self.turns = WebShopConfig()
@@ -92,9 +91,6 @@ class WebShopTeacher:
         offered = state.partition(OFFER)[2].removesuffix(".")
         return [f"search[{_asked(task)}]"] if offered.startswith("search[") else offered.split(", ")
 
-    def reading(self, task: GoalTask, state: str) -> str:
-        return ""
-
     def names(self, task: GoalTask) -> Sequence[str]:
         return ()
 
@@ -116,13 +112,8 @@ def _unchosen(task: GoalTask, state: str) -> Iterator[str]:
     return (value for value in task.options.values() if f"[{value}]" not in parts)
 
 
-class WebShopRecipe(GameRecipe):
-    """The settings of its policy."""
-
-    teacher: ClassVar = WebShopTeacher
-
-
-RECIPE = WebShopRecipe(
+RECIPE = GameRecipe(
+    teacher=WebShopTeacher,
     sizes=TinyQwen2(context_length=4096),
     supervised=SupervisedSettings(tokens_per_forward=2048),
     perfect_demonstrations=6_000,

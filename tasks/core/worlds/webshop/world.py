@@ -8,7 +8,7 @@ from tasks.core.config.splits import Split
 from tasks.core.config.world import CodeBlocks
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.seeding import derive_seed
-from tasks.core.text_games.game import Briefing, GameRules
+from tasks.core.text_games.episode import Briefing, GameRules
 from tasks.core.text_games.task_files import read_tasks, task_names, write_task_files
 from tasks.core.text_games.world import TextGameWorld
 from tasks.core.worlds.webshop.authoring import CHALLENGE_CATEGORY, draw_catalogue, draw_goals, highest_price

@@ -7,7 +7,7 @@ import pytest
 
 from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
-from tasks.core.text_games.prompt import answer_text
+from tasks.core.text_games.episode import answer_text
 from tasks.core.worlds.bandit.kind import BanditConfig
 from tasks.core.worlds.bandit.world import BanditTask, open_bandit, write_bandit
 

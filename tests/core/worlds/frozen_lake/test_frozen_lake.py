@@ -7,8 +7,7 @@ from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 from tasks.core.text_games.settings import GameCounts
 from tasks.core.worlds.frozen_lake.kind import FrozenLakeConfig
-from tasks.core.worlds.frozen_lake.maps import MOVES, FrozenLakeTask, draw_tasks, shortest_way
-from tasks.core.worlds.frozen_lake.world import FrozenLakeKind
+from tasks.core.worlds.frozen_lake.world import MOVES, FrozenLakeKind, FrozenLakeTask, draw_tasks, shortest_way
 
 MAP = ("SFF", "FHF", "FFG")
 

@@ -1,9 +1,8 @@
 """A careful player of slippery ice."""
 
 from tasks.core.worlds.frozen_lake.kind import FrozenLakeConfig
-from tasks.core.worlds.frozen_lake.maps import FrozenLakeTask
 from tasks.core.worlds.frozen_lake.teacher import FrozenLakeTeacher, careful_plans
-from tasks.core.worlds.frozen_lake.world import FrozenLakeKind
+from tasks.core.worlds.frozen_lake.world import FrozenLakeKind, FrozenLakeTask
 
 
 def plans(*rows: str, slippery: bool = True) -> list[tuple[str, ...]]:

@@ -4,10 +4,9 @@ from random import Random
 
 import pytest
 
-from tasks.core.worlds.sokoban.authoring import LARGE, SokobanTask, draw_room
 from tasks.core.worlds.sokoban.kind import SokobanConfig
 from tasks.core.worlds.sokoban.rooms import LETTERS, read_room, shortest_solution
-from tasks.core.worlds.sokoban.world import ACTIONS, Sokoban, SokobanKind
+from tasks.core.worlds.sokoban.world import ACTIONS, LARGE, Sokoban, SokobanKind, SokobanTask, draw_room
 
 
 def task_of(room: str, solution: str, **changes: str) -> SokobanTask:

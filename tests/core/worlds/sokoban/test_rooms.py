@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
-from tasks.core.worlds.sokoban.authoring import LARGE, SMALL, draw_room, draw_tasks
 from tasks.core.worlds.sokoban.kind import SokobanConfig
 from tasks.core.worlds.sokoban.rooms import moves_to_go, orientations, read_room, shortest_solution
+from tasks.core.worlds.sokoban.world import LARGE, SMALL, draw_room, draw_tasks
 
 CORRIDOR = "######\n#PX_O#\n######"
 CORNERED = "#####\n#XP_#\n#__O#\n#####"

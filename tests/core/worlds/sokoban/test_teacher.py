@@ -2,8 +2,8 @@
 
 import pytest
 
-from tasks.core.worlds.sokoban.authoring import SokobanTask
 from tasks.core.worlds.sokoban.teacher import SokobanTeacher
+from tasks.core.worlds.sokoban.world import SokobanTask
 
 PLACES = "I am at 1,2, the box at 2,2, the target at 4,2. "
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tasks.core.records.files import ArtifactError
-from tasks.core.text_games.prompt import answer_text
+from tasks.core.text_games.episode import answer_text
 from tasks.core.text_games.settings import GameCounts
 from tasks.core.worlds.webshop.authoring import draw_catalogue
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product, read_original
@@ -87,10 +87,7 @@ def test_prices_are_read_as_the_original_reads_them(pricing: str, prices: tuple[
         ("[{", r"items_shuffle_1000\.json: not valid JSON"),
         ("{}", "expected a JSON list, found dict"),
         (json.dumps([item("B1", "")]), "row 0: title: "),
-        (
-            json.dumps([item("B1", "x"), {"asin": "B2"}]),
-            "row 1: not a product .*small_description",
-        ),
+        (json.dumps([item("B1", "x"), {"asin": "B2"}]), "row 1: not a product .*small_description"),
         (json.dumps([3]), "row 0: not a product"),
         (json.dumps([item("B1", "x", pricing="$, ")]), r"row 0: .*pricing: '\$, ' has a dollar sign without a number"),
     ],

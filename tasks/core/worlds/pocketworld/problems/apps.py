@@ -64,13 +64,7 @@ class App:
         return next((operation for operation in self.operations if operation.kind == kind), None)
 
 
-def _crud(
-    name: str,
-    table: Table,
-    created: tuple[str, ...],
-    updated: str,
-    labels: tuple[str, ...] = (),
-) -> App:
+def _crud(name: str, table: Table, created: tuple[str, ...], updated: str, labels: tuple[str, ...] = ()) -> App:
     """Return an app with one table and all five operations; records are found by key or by any other text field."""
     searchable = tuple(field for field in table.fields if field not in NUMERIC_FIELDS)
     operations = (
