@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tasks.core.config.collection import TaskFilterConfig
 from tasks.core.config.splits import SPLITS
 from tasks.core.config.stage_inputs import TaskFilterInputs
-from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Task
 from tasks.core.interfaces.world_kind import open_world

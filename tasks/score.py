@@ -20,8 +20,7 @@ from tasks.core.evaluation.scored_rows import (
     outcomes,
     void_rollouts,
 )
-from tasks.core.evaluation.several_runs import paired_runs_scores
-from tasks.core.evaluation.tgc_sgc import Outcome, sgc, sgc_gain, tgc, tgc_gain
+from tasks.core.evaluation.tgc_sgc import Outcome, paired_runs_scores, sgc, sgc_gain, tgc, tgc_gain
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.selected_policy import require_evaluated_policy

@@ -14,12 +14,11 @@ import torch
 from safetensors.torch import save_file
 
 from flows.errors import is_expected, may_pass
-from tasks.core.config.collection import AgentLimits, ChangedLimits, CollectionConfig
+from tasks.core.config.collection import AgentLimits, ChangedLimits, CollectionConfig, TaskFilterConfig
 from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
 from tasks.core.config.params import Params
 from tasks.core.config.splits import SPLITS
 from tasks.core.config.stage_inputs import EvaluationInputs, ScoringInputs, SelectionInputs
-from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.evaluation.playing import WorldBroke, play_policy
 from tasks.core.evaluation.scored_rows import Row
 from tasks.core.interfaces.stage import ProcessCache, StageContext

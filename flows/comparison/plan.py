@@ -13,7 +13,7 @@ from flows.profile_stack import stacked
 from tasks.core.config.broken_rules import broken_rules
 from tasks.core.config.params import ParamsError, read_yaml
 from tasks.core.config.section import Section
-from tasks.core.records.study import NO_FINE_TUNING
+from tasks.core.records.comparison import NO_FINE_TUNING
 
 STUDIES = Path(__file__).parent / "studies"
 

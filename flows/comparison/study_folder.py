@@ -17,10 +17,10 @@ from flows.params_file import WrongSetting
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.lineage.mlflow_store import open_store, tracking_uri
 from tasks.core.processes.resources import usable_cores
+from tasks.core.records.comparison import Study
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
-from tasks.core.records.study import Study
 from tasks.core.study.comparing import study_of
 from tasks.core.study.finished_run import RunLabel, read_finished_run
 from tasks.core.study.page import markdown, study_page

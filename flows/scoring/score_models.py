@@ -31,10 +31,9 @@ from tasks.core.lineage.params_and_metrics import flat_params, params_digest
 from tasks.core.policies.base_of_adapter import require_base_of_adapter
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import read_document, write_document
-from tasks.core.records.files import digest, replacing
+from tasks.core.records.files import digest, remembered_digest, replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.model_scores import ModelScore, ScoreLineage
-from tasks.core.records.remembered_digests import remembered_digest
 from tasks.core.records.schemas import SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.rollouts.playing import forget_paid, warm_chat_format

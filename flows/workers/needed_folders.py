@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from tasks.core.records.remembered_digests import remembered_digest
+from tasks.core.records.files import remembered_digest
 
 T = TypeVar("T")
 

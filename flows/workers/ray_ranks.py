@@ -25,7 +25,7 @@ from tasks.core.learner.launcher import AGAIN, KILLED, RankFailed
 from tasks.core.learner.ranks import RemoteRank, meeting_point, train_rank
 from tasks.core.learner.update_job import UpdateJob, read_files
 from tasks.core.policies.loading import device
-from tasks.core.records.remembered_digests import remembered_digest
+from tasks.core.records.files import remembered_digest
 
 _REASON_S = 100
 """Seconds for the cause of a lost connection to show: more than those after which Ray counts a machine as lost."""

@@ -6,8 +6,8 @@ from importlib.resources import files
 
 from tasks.core.config.params import Params
 from tasks.core.pages.tables import behaviour_table, budget_notes, percent, score_table, usage_table, warning_list
-from tasks.core.records.monitoring import CollapseWarning
 from tasks.core.records.scores import Scores, Selection
+from tasks.core.records.training import CollapseWarning
 from tasks.report.curves import charts
 from tasks.report.heat_map import TaskProgress, coverage_curves, heat_map
 from tasks.report.run_stats import RunStats

@@ -9,9 +9,8 @@ from tasks.core.config.params import Params
 from tasks.core.pages.tables import void_note
 from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import CollapseWarning
 from tasks.core.records.scores import Evaluation
-from tasks.core.records.training import CURVE_FIGURES, Metrics
+from tasks.core.records.training import CURVE_FIGURES, CollapseWarning, Metrics
 
 FALL = 10.0
 """Points of TGC under the best before that count as lost skill,"""

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import yaml
 from result_file import write_result
 
-from tasks.core.evaluation.method_differences import BySeed, method_test
+from tasks.core.evaluation.differences import BySeed, method_test
 from tasks.core.evaluation.tgc_sgc import clustered_estimate
 from tasks.core.pages.tables import SPLIT_NAMES
 from tasks.core.records.layout import Layout

@@ -26,8 +26,7 @@ from tasks.core.learner.learner import UpdateDiverged
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import WatchedStats, watched
-from tasks.core.records.training import Metrics
+from tasks.core.records.training import Metrics, WatchedStats, watched
 
 ROOT = Path(__file__).parents[2]
 PROFILES = ("bandit", "frozen_lake", "sokoban")

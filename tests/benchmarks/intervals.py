@@ -20,7 +20,7 @@ from result_file import write_result
 from scipy.special import expit, stdtrit
 from tqdm import tqdm
 
-from tasks.core.evaluation.method_differences import BySeed, method_test
+from tasks.core.evaluation.differences import BySeed, method_test
 
 CONFIDENCE = 0.95
 TASKS, RUNS = 3, 3

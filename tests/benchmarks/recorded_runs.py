@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tasks.core.collapse import rules
-from tasks.core.records.monitoring import WatchedStats
+from tasks.core.records.training import WatchedStats
 
 RECORDED = Path(rules.__file__).with_name("recorded_runs.csv")
 COUNTED_FROM = 10

@@ -19,8 +19,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from result_file import write_result
 
-from tasks.core.evaluation.differences import CONFIDENCE, PairedTest, paired_test
-from tasks.core.evaluation.method_differences import method_test
+from tasks.core.evaluation.differences import CONFIDENCE, PairedTest, method_test, paired_test
 from tasks.core.interfaces.world import Task
 from tasks.core.records.layout import Layout
 from tasks.core.tool_calls import call_text

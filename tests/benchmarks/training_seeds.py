@@ -24,8 +24,7 @@ import pyarrow.parquet as pq
 import yaml
 from result_file import RESULTS, write_result
 
-from tasks.core.evaluation.differences import METRICS, Means
-from tasks.core.evaluation.method_differences import method_test
+from tasks.core.evaluation.differences import METRICS, Means, method_test
 from tasks.core.evaluation.scored_rows import outcomes_by_policy
 from tasks.core.pages.tables import SPLIT_NAMES
 from tasks.core.records.schemas import BASE_POLICY, OUTCOMES, SELECTED_POLICY

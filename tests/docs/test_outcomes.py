@@ -5,10 +5,10 @@ from statistics import fmean
 
 import pytest
 
-from tasks.core.evaluation.method_differences import BySeed, method_test
+from tasks.core.evaluation.differences import BySeed, method_test
 from tasks.core.pages.tables import SPLIT_NAMES, markdown_table
+from tasks.core.records.comparison import NO_FINE_TUNING, Study
 from tasks.core.records.documents import read_document
-from tasks.core.records.study import NO_FINE_TUNING, Study
 from tasks.core.study.comparing import rows
 from tasks.core.study.page import sections
 from tasks.core.worlds.pocketworld.authoring import generate_specs

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tasks.core.config.collection import TaskFilterConfig
 from tasks.core.config.params import Params
 from tasks.core.config.stage_inputs import TaskFilterInputs
-from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world_kind import prepare_world_folder
 from tasks.core.records.layout import Layout

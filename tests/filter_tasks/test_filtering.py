@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.core.config.task_filter import TaskFilterConfig
+from tasks.core.config.collection import TaskFilterConfig
 from tasks.core.interfaces.world import Task
 from tasks.filter_tasks import FilterError, keep_tasks, refuse_unknown_ids, sampling_weights, summary
 

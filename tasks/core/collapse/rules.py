@@ -18,8 +18,7 @@ from tasks.core.config.dag import iteration_key, iteration_number
 from tasks.core.config.section import Section
 from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import CollapseWarning, WatchedStats, watched
-from tasks.core.records.training import Metrics
+from tasks.core.records.training import CollapseWarning, Metrics, WatchedStats, watched
 
 START = 2
 """Number of first values whose mean is the reference: before an update, and after the first."""

@@ -1,4 +1,4 @@
-"""The `collection` section of params.yaml: the agent loop and how rollouts are gathered."""
+"""The sections `tasks` and `collection` of params.yaml: the tasks that train, and how their rollouts are gathered."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
@@ -123,3 +123,14 @@ class CollectionConfig(Section):
     collection.staleness=1`."""
     world_retries: int = Field(1, ge=0)
     """Times that a rollout is played again after a world error. Then it is recorded as lost."""
+
+
+class TaskFilterConfig(Section):
+    """The tasks that stay. The paper drops difficulty 3 and draws difficulties 1 and 2 with equal probability."""
+
+    max_difficulty: int = Field(2, ge=1, le=3)
+    """Hardest tasks that train."""
+    denylist: tuple[str, ...] = ()
+    """Ids of broken tasks. They are neither trained nor, on dev, evaluated on. An unknown id is an error."""
+    equal_difficulties: bool = True
+    """Draw every difficulty equally often. False: every task."""

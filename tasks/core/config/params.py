@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from tasks.core.config.advantages import AdvantageConfig
 from tasks.core.config.broken_rules import broken_rules
-from tasks.core.config.collection import CollectionConfig
+from tasks.core.config.collection import CollectionConfig, TaskFilterConfig
 from tasks.core.config.dag import Dag, dag_of
 from tasks.core.config.engine import EngineConfig, EngineSection
 from tasks.core.config.evaluation import EvaluationConfig, ScoringConfig
@@ -17,7 +17,6 @@ from tasks.core.config.machines import MachinesConfig
 from tasks.core.config.monitor import MonitorConfig
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
-from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.config.update import WEIGHTED, UpdateConfig
 from tasks.core.config.world import WorldConfig, WorldSection
 from tasks.core.config.yaml_text import YamlFault, parse_yaml

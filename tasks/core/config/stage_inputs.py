@@ -16,6 +16,7 @@ from tasks.core.config.collection import (
     EarlyStop,
     Shards,
     TaskDrawing,
+    TaskFilterConfig,
     Temperatures,
     TreeConfig,
 )
@@ -26,7 +27,6 @@ from tasks.core.config.monitor import InformationConfig
 from tasks.core.config.params import Params
 from tasks.core.config.policy import ChatSettings, Dtype, PolicyConfig, WarmStart
 from tasks.core.config.section import UNVERSIONED, Section
-from tasks.core.config.task_filter import TaskFilterConfig
 from tasks.core.config.update import (
     DistributedConfig,
     ObjectiveName,

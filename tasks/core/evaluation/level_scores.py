@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 
 from tasks.core.evaluation.differences import METRICS, PairedTest, paired_test
-from tasks.core.evaluation.several_runs import runs_scores
-from tasks.core.evaluation.tgc_sgc import Outcome, by_difficulty, sgc, tgc
+from tasks.core.evaluation.tgc_sgc import Outcome, by_difficulty, runs_scores, sgc, tgc
 from tasks.core.records.comparison import ALL_LEVELS, LevelScore, SplitScores
 from tasks.core.records.scores import Behaviour, MetricScore
 

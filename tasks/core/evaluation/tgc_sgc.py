@@ -4,13 +4,18 @@ TGC (task goal completion) is the share of tasks whose every unit test passes; S
 of scenarios all of whose tasks do, within one evaluation run (AppWorld, section 5). Both are means over the evaluation
 runs. The tasks of one scenario share their template, and the runs of one task share everything except the seed: none of
 them are independent. So the unit of sampling is the scenario, in one function that every figure goes through.
+
+pass^k and best@k are success in all and in one of k runs of a task, estimated from its n >= k runs.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import comb
 
 import numpy as np
 import numpy.typing as npt
+
+from tasks.core.records.scores import RunsScore, RunsScores
 
 Key = tuple[str | int, ...]
 """A unit on which two policies are compared: the scenario first, the evaluation run last."""
@@ -130,3 +135,47 @@ def _paired(ours: Mapping[Key, bool], theirs: Mapping[Key, bool]) -> Estimate:
         raise ValueError("the two policies have not played the same tasks in the same evaluation runs")
     differences = [float(ours[key]) - float(theirs[key]) for key in ours]
     return clustered_estimate(differences, [str(key[0]) for key in ours])
+
+
+def pass_hat_k(successes: int, runs: int, k: int) -> float:
+    """Return C(c, k) / C(n, k), the unbiased probability that k runs all succeed (tau-bench, arXiv 2406.12045)."""
+    return comb(successes, k) / comb(runs, k)
+
+
+def best_at_k(successes: int, runs: int, k: int) -> float:
+    """Return 1 - C(n - c, k) / C(n, k), that one of k runs succeeds: pass@k of Codex (arXiv 2107.03374)."""
+    return 1 - comb(runs - successes, k) / comb(runs, k)
+
+
+def runs_scores(played: Sequence[Outcome]) -> dict[str, RunsScore]:
+    """Return both for k = 1 .. n, by k, means over the tasks: with k = 1 they are TGC. Each task has n outcomes."""
+    verdicts: dict[tuple[str, str], list[bool]] = {}
+    for outcome in played:
+        verdicts.setdefault((outcome.scenario_id, outcome.task_id), []).append(outcome.success)
+    scenarios, counts = [scenario for scenario, _ in verdicts], [(sum(v), len(v)) for v in verdicts.values()]
+
+    def score(k: int) -> RunsScore:
+        every, best = (
+            clustered_estimate([of(c, n, k) for c, n in counts], scenarios) for of in (pass_hat_k, best_at_k)
+        )
+        return _document(every, best)
+
+    return {str(k): score(k) for k in range(1, min((n for _, n in counts), default=0) + 1)}
+
+
+def paired_runs_scores(selected: Sequence[Outcome], base: Sequence[Outcome]) -> dict[str, RunsScores]:
+    """Return `runs_scores` of the selected policy and of the base."""
+    theirs = runs_scores(base)
+    return {
+        k: RunsScores(**score.model_dump(), base_pass_hat=theirs[k].pass_hat, base_best_of=theirs[k].best_of)
+        for k, score in runs_scores(selected).items()
+    }
+
+
+def _document(every: Estimate, best: Estimate) -> RunsScore:
+    return RunsScore(
+        pass_hat=every.value,
+        pass_hat_se=every.standard_error,
+        best_of=best.value,
+        best_of_se=best.standard_error,
+    )

@@ -15,10 +15,9 @@ from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.records.documents import Document, read_document
 from tasks.core.records.dotted import dotted_numbers, dotted_text
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import CollapseWarning
 from tasks.core.records.run_manifest import StageVersions
 from tasks.core.records.scores import Evaluation, Scores, Selection, TrainingBudget
-from tasks.core.records.training import AdvantageSummary, Metrics, UpdateTimings
+from tasks.core.records.training import AdvantageSummary, CollapseWarning, Metrics, UpdateTimings
 
 
 def flat_params(params: Params) -> dict[str, str]:

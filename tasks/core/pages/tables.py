@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from tasks.core.records.monitoring import CollapseWarning
 from tasks.core.records.scores import Behaviour, Evaluation, PairedScores, Scores, TrainingBudget
+from tasks.core.records.training import CollapseWarning
 
 SPLIT_NAMES = {"test_normal": "Test-N", "test_challenge": "Test-C"}
 BEHAVIOUR_NAMES = {

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tasks.core.records.files import ArtifactError, read_json
-from tasks.core.records.remembered_digests import remembered_digest
+from tasks.core.records.files import ArtifactError, read_json, remembered_digest
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"

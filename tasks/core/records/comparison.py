@@ -1,10 +1,10 @@
-"""The documents of a comparison of models or registered versions."""
+"""The documents of a comparison of models or registered versions, and of a study: methods times training seeds."""
 
 from typing import Literal
 
 from pydantic import Field
 
-from tasks.core.records.documents import Count, Document, Percent, Positive, Share
+from tasks.core.records.documents import Count, Document, IterationKey, Percent, Positive, Share
 from tasks.core.records.scores import Behaviour, MetricScore, RunsScore
 
 ALL_LEVELS = "all"
@@ -89,3 +89,41 @@ class Comparison(Document):
     """Empty unless the models differ in their training seed alone."""
     scored_differently: dict[str, dict[str, str]]
     """Parameters that affect the meaning of a score and differ: if there are any, the scores do not compare."""
+
+
+NO_FINE_TUNING = "nft"
+"""The row of the base policy, which every run scores along with its own policy."""
+
+
+class StudyRun(Document):
+    """A method trained to the end with one seed."""
+
+    method: str
+    seed: int
+    command: str
+    """The command that recreates its params.yaml."""
+    trained: bool = True
+    """False: the row of its method is about the run's base policy."""
+    selected: IterationKey
+    rollouts: Count
+    """Training rollouts played, including void rollouts."""
+    optimizer_steps: Count
+    dev_tgc: tuple[tuple[Count, Percent], ...]
+    """By iteration that was evaluated."""
+    solved: dict[str, dict[str, tuple[str, ...]]]
+    """By test split and policy, a text for each evaluation run: 1 or 0 for each of the study's tasks."""
+
+
+class Study(Document):
+    """Everything that the tables and the page of a study show. Kept in git, it is what they can be made from again."""
+
+    name: str
+    against: str
+    confidence: float = Field(gt=0, lt=1)
+    orderings: tuple[tuple[str, ...], ...] = ()
+    git_commit: str
+    tasks: dict[str, str]
+    """By test split, SCENARIO/TASK of each task, with blanks between."""
+    runs: tuple[StudyRun, ...] = Field(min_length=1)
+    notes: tuple[str, ...] = ()
+    """Notes that a reader must know: runs that are missing, other code, other conditions."""

@@ -139,7 +139,7 @@ class DifficultyScores(DifficultyScore):
 
 
 class RunsScore(Document):
-    """Success in all and in one of k runs, mean over the tasks (tasks/core/evaluation/several_runs.py)."""
+    """Success in all and in one of k runs, mean over the tasks (tasks/core/evaluation/tgc_sgc.py)."""
 
     pass_hat: Percent
     """pass^k: all of k runs succeed."""

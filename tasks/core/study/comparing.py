@@ -7,12 +7,11 @@ from statistics import fmean
 
 from tasks.core.config.params import ParamsError
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.evaluation.differences import METRICS, Means, PairedTest, holm
-from tasks.core.evaluation.method_differences import method_test
+from tasks.core.evaluation.differences import METRICS, Means, PairedTest, holm, method_test
 from tasks.core.evaluation.scoring_conditions import scored_differently
 from tasks.core.evaluation.tgc_sgc import Outcome
+from tasks.core.records.comparison import NO_FINE_TUNING, Study, StudyRun
 from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
-from tasks.core.records.study import NO_FINE_TUNING, Study, StudyRun
 from tasks.core.study.finished_run import FinishedRun
 
 Column = tuple[str, str]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tasks.core.pages.charts import COLOURS, Band, line_chart
 from tasks.core.pages.tables import SPLIT_NAMES, markdown_table, table
-from tasks.core.records.study import Study, StudyRun
+from tasks.core.records.comparison import Study, StudyRun
 from tasks.core.study.comparing import COLUMNS, Tested, claims, differences, rows, runs_by_method, scores
 
 HEADS = [f"{SPLIT_NAMES[split]} {metric.upper()}" for split, metric in COLUMNS]

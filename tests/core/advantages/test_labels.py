@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 
 from tasks.core.advantages.estimators import ESTIMATORS, leave_one_out
 from tasks.core.advantages.groups import AdvantageResult, compute_advantages
-from tasks.core.advantages.labels import PAIR_CHOICES, best_and_worst, sampled_pair
+from tasks.core.advantages.labels import (
+    PAIR_CHOICES,
+    best_and_worst,
+    sampled_pair,
+    turn_progress,
+    turn_progress_centred,
+)
 from tasks.core.advantages.outcomes import Outcomes
-from tasks.core.advantages.turn_credit import turn_progress, turn_progress_centred
 from tasks.core.config.advantages import AdvantageConfig, PairChoice
 
 PROGRESS = [[0.25, 0.5, 1.0], [0.25, 0.25], [0.5, 0.75]]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.core.collapse.rules import Rule, broken, collapse_rules, limit_of, new_warnings
-from tasks.core.records.monitoring import WatchedStats
+from tasks.core.records.training import WatchedStats
 
 CALM = {
     "mean_return": 0.5,

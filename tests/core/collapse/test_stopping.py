@@ -13,9 +13,8 @@ from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import watched
 from tasks.core.records.run_manifest import RunManifest
-from tasks.core.records.training import EngineMismatch, PromptInformation, ResponseStats
+from tasks.core.records.training import EngineMismatch, PromptInformation, ResponseStats, watched
 from tests.finished_run import metrics
 
 KEYS = ("i001", "i002", "i003")

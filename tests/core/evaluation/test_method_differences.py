@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import t, ttest_1samp
 
-from tasks.core.evaluation.differences import holm
-from tasks.core.evaluation.method_differences import method_test
+from tasks.core.evaluation.differences import holm, method_test
 
 
 def means(values: list[list[float]]) -> dict[int, dict[tuple[str, ...], float]]:

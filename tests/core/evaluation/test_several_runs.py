@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.core.evaluation.several_runs import best_at_k, paired_runs_scores, pass_hat_k, runs_scores
-from tasks.core.evaluation.tgc_sgc import Outcome, tgc
+from tasks.core.evaluation.tgc_sgc import Outcome, best_at_k, paired_runs_scores, pass_hat_k, runs_scores, tgc
 
 
 def played(verdicts: dict[str, str]) -> list[Outcome]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tasks.core.lineage.params_and_metrics import iteration_numbers, warning_tags
 from tasks.core.records.layout import Layout
-from tasks.core.records.monitoring import CollapseWarning
+from tasks.core.records.training import CollapseWarning
 
 WARNINGS = [CollapseWarning(rule=rule, iteration=i, evidence="low") for rule, i in (("a", 2), ("b", 2), ("a", 3))]
 

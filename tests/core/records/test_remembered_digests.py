@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tasks.core.policies.checkpoint_files import policy_digest
-from tasks.core.records.files import fingerprint
-from tasks.core.records.remembered_digests import KEPT_FROM, STATE_FOLDER, remembered_digest
+from tasks.core.records.files import KEPT_FROM, STATE_FOLDER, fingerprint, remembered_digest
 from tests.opened_files import counted_opens
 
 ROOT = Path(__file__).parents[3]
@@ -44,7 +43,7 @@ def test_other_processes_do_not_read_a_large_file_again(project: Path) -> None:
     file = project / "large.safetensors"
     expected = written(file, bytes(KEPT_FROM))
     code = (
-        "from pathlib import Path; from tasks.core.records.remembered_digests import remembered_digest;"
+        "from pathlib import Path; from tasks.core.records.files import remembered_digest;"
         f"print(remembered_digest(Path({str(file)!r})))"
     )
     counts = []

@@ -7,7 +7,7 @@ import pytest
 from tasks.core.config.params import ParamsError
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.evaluation.tgc_sgc import Outcome
-from tasks.core.records.study import Study, StudyRun
+from tasks.core.records.comparison import Study, StudyRun
 from tasks.core.study.comparing import claims, differences, rows, scores, study_of
 from tasks.core.study.finished_run import FinishedRun, solved_texts
 from tasks.core.study.page import markdown, sections, study_page

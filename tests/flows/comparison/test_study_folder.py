@@ -13,8 +13,8 @@ import psutil
 import pytest
 import yaml
 
+from tasks.core.records.comparison import Study
 from tasks.core.records.documents import read_document
-from tasks.core.records.study import Study
 from tests.flows.tiny_project import NOWHERE, ROOT, make_project, run
 
 pytestmark = pytest.mark.services

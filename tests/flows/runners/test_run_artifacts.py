@@ -14,7 +14,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows.runners import run_artifacts
 from flows.runners.run_artifacts import RunPage, score_rows, tell
 from tasks.core.processes.addresses import free_port
-from tasks.core.records.monitoring import CollapseWarning
+from tasks.core.records.training import CollapseWarning
 from tests.finished_run import scores, training_budget
 
 
