@@ -177,6 +177,9 @@ class UpdateConfig(Section):
     tokens_per_pack: int = Field(2048, ge=1)
     """Tokens of one packed forward pass. A longer rollout gets a pass of its own. A longer pair goes in several passes,
     and so does a longer rollout with dropped thoughts, which is several sequences."""
+    share_prefixes: bool = False
+    """Compute a prompt once for all rollouts of a pack that begin with it. Equal gradients up to rounding, in less time
+    where prompts are long and `minibatch` holds several rollouts of a task."""
     logprob_chunk: int = Field(1024, ge=1)
     """Policy tokens whose logits exist at one time."""
     fold_adapter: bool = False

@@ -25,7 +25,14 @@ from tasks.core.learner.logprobs import (
     forward_pass,
     map_packs,
 )
-from tasks.core.learner.model import checkpoint_activations, fold_adapter, narrow_adapter, pack_capacity, use_passes
+from tasks.core.learner.model import (
+    checkpoint_activations,
+    fold_adapter,
+    is_packed,
+    narrow_adapter,
+    pack_capacity,
+    use_passes,
+)
 from tasks.core.learner.objective import Objective, PackStats, StepStats, read_stats
 from tasks.core.learner.packing import (
     Pass,
@@ -176,6 +183,7 @@ def update(
         device=_device(policy),
         group=group,
         pass_tokens=config.tokens_per_pack,
+        share_prefixes=config.share_prefixes and is_packed(policy),
     )
     minibatches = list(draw_minibatches(rollouts, config, seed))
     rows = [range(len(rollouts))] if _computes_in_float32(policy) else first_epoch(minibatches, len(rollouts))
@@ -303,11 +311,11 @@ def _pass_losses(
     policy: nn.Module, packs: Sequence[TrainingPack], objective: Objective, group: ProcessGroup
 ) -> list[PassLoss]:
     """Return the passes of all packs, in their order; the packs of several passes are read first (collective)."""
-    several = [pack for pack in packs if len(pack.sequences_by_pass) > 1]
+    several = [pack for pack in packs if len(pack.pieces_by_pass) > 1]
     values = map_packs(torch.no_grad()(partial(objective.logprobs, policy)), policy, several, group)
     losses: list[PassLoss] = []
     for pack in packs:
-        if len(pack.sequences_by_pass) == 1:
+        if len(pack.pieces_by_pass) == 1:
             losses.append(partial(objective, policy, pack))
         else:
             losses += _one_at_a_time(policy, pack, objective, next(values))
@@ -327,8 +335,8 @@ def _one_at_a_time(
     loss.backward()  # type: ignore[no-untyped-call]
     slopes = [None if part is None else part.grad for part in differentiated]
     taken = 0
-    for pass_, sequences in zip(pack.passes(), pack.sequences_by_pass, strict=True):
-        count = len(pass_.targets) if sequences else 0  # a pass of padding weighs nothing
+    for pass_, pieces in zip(pack.passes(), pack.pieces_by_pass, strict=True):
+        count = len(pass_.targets) if pieces else 0  # a pass of padding weighs nothing
         weights = [None if slope is None else slope[taken : taken + count] for slope in slopes]
         yield partial(_weighted, policy, pass_, objective, weights, None if taken else stats)
         taken += count

@@ -109,14 +109,18 @@ def hidden_states(model: nn.Module, pass_: Pass) -> Tensor:
     Raises ValueError for a rollout beyond the length up to which the model's positions are known.
     """
     longest, body = known_positions(model), body_of(model)
-    if longest is not None and max(pass_.lengths) > longest:
+    if longest is not None and pass_.longest > longest:
         raise ValueError(
-            f"{type(model).__name__}: a rollout of {max(pass_.lengths)} positions, but its rotary factors are fixed "
+            f"{type(model).__name__}: a rollout of {pass_.longest} positions, but its rotary factors are fixed "
             f"for {longest}: policy.context_length must be at most {longest}"
         )
     if is_packed(model):
         states: Tensor = body(
-            input_ids=pass_.input_ids, position_ids=pass_.position_ids, use_cache=False, rollout_lengths=pass_.lengths
+            input_ids=pass_.input_ids,
+            position_ids=pass_.position_ids,
+            use_cache=False,
+            rollout_lengths=pass_.lengths,
+            rollouts_behind=pass_.behind,
         )[0]
         return states[0, pass_.logit_positions]
     start, parts = 0, []

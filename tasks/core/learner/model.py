@@ -96,38 +96,50 @@ def packed_attention(
     attention_mask: Tensor | None,
     *,
     rollout_lengths: tuple[int, ...],
+    rollouts_behind: tuple[int, ...] | None = None,
     scaling: float | None = None,
     **keywords: Any,
 ) -> tuple[Tensor, None]:
     """Map query [1, H, T, D], key and value [1, H_kv, T, D] to [1, T, H, D] (transformers' attention interface).
 
+    `rollouts_behind`: for each piece of the row the one whose keys it sees before its own, -1 for none (`Pass.behind`).
     Raises ValueError for an unknown keyword.
     """
     asked = read_keywords(module, keywords)
     half = query.is_cuda and query.dtype in (torch.float16, torch.bfloat16)
     if half and asked.eager is None and (kernel := flash_kernel()) is not None:
-        return varlen_attention(query, key, value, rollout_lengths, scaling, kernel, asked.window), None
-    sizes = list(rollout_lengths)
-    pieces = [
-        _attend(module, heads, asked, scaling, keywords)
-        for heads in zip(*(torch.split(heads, sizes, dim=2) for heads in (query, key, value)), strict=True)
-    ]
+        seen = rollout_lengths
+        if rollouts_behind is not None and max(rollouts_behind) >= 0:
+            keys, values = (_seen(heads, rollout_lengths, rollouts_behind) for heads in (key, value))
+            key, value, seen = torch.cat(keys, 2), torch.cat(values, 2), tuple(part.shape[2] for part in keys)
+        return varlen_attention(query, key, value, rollout_lengths, scaling, kernel, asked.window, seen), None
+    behind = rollouts_behind or (-1,) * len(rollout_lengths)
+    queries = torch.split(query, list(rollout_lengths), dim=2)
+    seen_by = (_seen(heads, rollout_lengths, behind) for heads in (key, value))
+    pieces = [_attend(module, heads, asked, scaling, keywords) for heads in zip(queries, *seen_by, strict=True)]
     return torch.cat(pieces, dim=2).transpose(1, 2), None
+
+
+def _seen(heads: Tensor, lengths: tuple[int, ...], behind: tuple[int, ...]) -> list[Tensor]:
+    """Return the keys (or values) that each piece sees: its own, after those of the piece that it is behind."""
+    own = torch.split(heads, list(lengths), dim=2)
+    return [part if place < 0 else torch.cat([own[place], part], 2) for part, place in zip(own, behind, strict=True)]
 
 
 def _attend(
     module: nn.Module, heads: tuple[Tensor, ...], asked: Asked, scaling: float | None, keywords: dict[str, Any]
 ) -> Tensor:
-    """Map query, key and value of one rollout of n positions to [1, H, n, D]."""
+    """Map query of the last n of m positions, key and value of all, to [1, H, n, D]."""
     query, key, value = heads
-    length = query.shape[2]
+    length = key.shape[2]
+    before = length - query.shape[2]
     window = asked.window if asked.window is not None and asked.window < length else None
-    if asked.eager is None and window is None:
+    if asked.eager is None and window is None and not before:
         return _sdpa(query, key, value, None, scaling)
     mixed = []
-    for start, stop, first in _blocks(length, window):
+    for start, stop, first in _blocks(before, length, window):
         visible = _visible(stop - start, start - first, window, query.device)
-        part = query[:, :, start:stop], key[:, :, first:stop], value[:, :, first:stop]
+        part = query[:, :, start - before : stop - before], key[:, :, first:stop], value[:, :, first:stop]
         if asked.eager is None:
             mixed.append(_sdpa(*part, visible, scaling))
         else:
@@ -143,10 +155,13 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, sca
     )
 
 
-def _blocks(length: int, window: int | None) -> Iterator[tuple[int, int, int]]:
-    """Yield (start, stop, first): queries start .. stop - 1 see no position before `first` and none after their own."""
+def _blocks(before: int, length: int, window: int | None) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, stop, first): queries start .. stop - 1 see no position before `first` and none after their own.
+
+    The first query is at `before`, the last at `length` - 1.
+    """
     size = max(_BLOCK, window or 0)
-    for start in range(0, length, size):
+    for start in range(before, length, size):
         yield start, min(start + size, length), 0 if window is None else max(0, start - window + 1)
 
 
@@ -168,12 +183,17 @@ def varlen_attention(
     scaling: float | None,
     kernel: Kernel,
     window: int | None = None,
+    seen: tuple[int, ...] | None = None,
 ) -> Tensor:
-    """Compute `packed_attention` by one call of `kernel`, whose interface is flash-attn's `flash_attn_varlen_func`."""
+    """Compute `packed_attention` by one call of `kernel`, whose interface is flash-attn's `flash_attn_varlen_func`.
+
+    `seen`: the keys of each piece, of which its queries are the last; None: as many as queries.
+    """
     rows = (heads[0].transpose(0, 1) for heads in (query, key, value))
-    starts, longest = _starts(lengths, query.device), max(lengths)
+    starts, seen = _starts(lengths, query.device), seen or lengths
     near = {} if window is None else {"window_size": (window - 1, 0)}
-    mixed = kernel(*rows, starts, starts, longest, longest, softmax_scale=scaling, causal=True, **near)
+    limits = starts, _starts(seen, query.device), max(lengths), max(seen)
+    mixed = kernel(*rows, *limits, softmax_scale=scaling, causal=True, **near)
     return mixed[None]
 
 

@@ -297,7 +297,7 @@ class Objective(ObjectiveSettings):
         `entropy`: entropies too; None: if the loss has them.
         """
         parts = [self.of_pass(policy, pass_, entropy=entropy) for pass_ in pack.passes()]
-        return joined([part for part, count in zip(parts, pack.sequences_by_pass, strict=True) if count])
+        return joined([part for part, count in zip(parts, pack.pieces_by_pass, strict=True) if count])
 
     def of_pass(self, policy: nn.Module, pass_: Pass, *, entropy: bool | None = None) -> TokenLogprobs:
         """Return what `logprobs` returns, of one pass."""

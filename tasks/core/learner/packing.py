@@ -2,11 +2,15 @@
 
 A rollout is token ids, which of them the policy sampled in which turn, and advantages. A pack's row ends with the last
 of its rollouts, so no position is padding. A row that is too long for one pass of the model goes through it in several.
+Sequences that begin with the same prompt can share its positions (`update.share_prefixes`): what they begin with lies
+in the row once, and the rest of each is behind it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -85,7 +89,7 @@ def whole_rollout(ids: Sequence[int]) -> Rollout:
 
 
 def bundles(rollouts: Sequence[Rollout], chosen: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return the rows `chosen` as bundles that go to one pass: a pair (better, worse) or a single row.
+    """Return the rows `chosen` as bundles that go to one pack: a pair (better, worse) or a single row.
 
     Bundles are in the order in which their first rows come.
     """
@@ -182,21 +186,32 @@ def first_epoch(minibatches: Sequence[Sequence[int]], rollouts: int) -> Sequence
 class Pass:
     """Sequences side by side in one row of T positions with P policy tokens, ready for one forward pass.
 
+    A row consists of pieces: whole sequences, prompts that several sequences share, and what follows such a prompt.
+
     Tensors are on the policy's device; the counts are on the host, so that nothing waits for the device to count.
     """
 
     lengths: tuple[int, ...]
-    """Positions of each sequence, of which a rollout has one or more; attention stays inside them."""
+    """Positions of each piece. Attention stays inside it, and in the piece that it is behind."""
+    behind: tuple[int, ...]
+    """For each piece the one whose positions its own continue; -1: none."""
     sequence_tokens: list[int]
     """Policy tokens of each sequence."""
     input_ids: Tensor
     """[1, T] int64"""
     position_ids: Tensor
-    """[1, T] int64, restarting at 0 with every sequence"""
+    """[1, T] int64, restarting at 0 with every sequence, and behind a shared prompt with every sequence's own part"""
     logit_positions: Tensor
     """[P] int64, the row's positions whose hidden states predict the policy tokens."""
     targets: Tensor
     """[P] int64, the ids of the policy tokens."""
+
+    @property
+    def longest(self) -> int:
+        """Return the positions of the longest sequence."""
+        return max(
+            own + (self.lengths[at] if at >= 0 else 0) for own, at in zip(self.lengths, self.behind, strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -221,16 +236,16 @@ class Pack(Pass):
     """[P] float32, of the policy tokens when they were sampled, as the engine reported them."""
     is_padding: bool
     """Whether this pack only keeps its rank in step with the others and counts for nothing."""
-    sequences_by_pass: tuple[int, ...]
-    """Sequences of each forward pass; 0 for a pass that only keeps its rank in step with the others."""
+    pieces_by_pass: tuple[int, ...]
+    """Pieces of each forward pass; 0 for a pass that only keeps its rank in step with the others."""
 
     def passes(self) -> list[Pass]:
         """Return the passes, in the row's order, of which most packs are one; those of padding repeat the last."""
-        if len(self.sequences_by_pass) == 1:
+        if len(self.pieces_by_pass) == 1:
             return [self]
         found: list[Pass] = []
         first, start, token = 0, 0, 0
-        for count in self.sequences_by_pass:
+        for count in self.pieces_by_pass:
             if not count:
                 found.append(found[-1])
                 continue
@@ -239,6 +254,7 @@ class Pack(Pass):
             found.append(
                 Pass(
                     lengths=lengths,
+                    behind=self.behind[first : first + count],
                     sequence_tokens=tokens,
                     input_ids=self.input_ids[:, positions],
                     position_ids=self.position_ids[:, positions],
@@ -336,6 +352,67 @@ def _fill(
     return bins, rest
 
 
+class Piece(NamedTuple):
+    """The tokens start .. stop - 1 of a rollout, one after the other in a pack's row."""
+
+    row: int
+    start: int
+    stop: int
+    behind: int = -1
+    """The piece, by its place in the row, whose tokens come before them; -1: none."""
+
+
+def _pieces(parts: Sequence[Rollout], *, shared: bool) -> list[Piece]:
+    """Return the pieces of a row. If `shared`, sequences with equal prompts have all but its last token in common.
+
+    That last token predicts the first sampled one, so each sequence keeps its own.
+    """
+    sequences = [
+        (row, begin, begin + length, int(part.policy_positions[sampled]) - 1)
+        for row, part in enumerate(parts)
+        for begin, length, sampled in zip(
+            part.begins, part.lengths, np.searchsorted(part.policy_positions, part.begins), strict=True
+        )
+    ]
+    prompts = [parts[row].token_ids[begin:first].tobytes() for row, begin, _, first in sequences]
+    uses = Counter(prompts if shared else ())
+    pieces: list[Piece] = []
+    places: dict[bytes, int] = {}
+    for (row, begin, stop, first), prompt in zip(sequences, prompts, strict=True):
+        if not prompt or uses[prompt] < 2:
+            pieces.append(Piece(row, begin, stop))
+            continue
+        if prompt not in places:
+            places[prompt] = len(pieces)
+            pieces.append(Piece(row, begin, first))
+        pieces.append(Piece(row, first, stop, places[prompt]))
+    return pieces
+
+
+def _positions(pieces: Iterable[Piece]) -> int:
+    return sum(piece.stop - piece.start for piece in pieces)
+
+
+def _that_begin_alike(
+    rollouts: Sequence[Rollout], together: Sequence[tuple[int, ...]], capacity: int
+) -> list[list[tuple[int, ...]]]:
+    """Return the bundles in lists of those that begin with the same prompt, as many as fit into a pack."""
+    found: list[list[tuple[int, ...]]] = []
+    latest: dict[bytes, int] = {}
+    for bundle in together:
+        first = rollouts[bundle[0]]
+        prompt = first.token_ids[: first.policy_positions[0] - 1].tobytes()
+        place = latest.get(prompt)
+        if place is not None:
+            members = chain.from_iterable([*found[place], bundle])
+            if _positions(_pieces([rollouts[row] for row in members], shared=True)) <= capacity:
+                found[place].append(bundle)
+                continue
+        latest[prompt] = len(found)
+        found.append([bundle])
+    return found
+
+
 def pack_rollouts(
     rollouts: Sequence[Rollout],
     chosen: Sequence[int],
@@ -343,40 +420,52 @@ def pack_rollouts(
     device: torch.device,
     group: ProcessGroup = SINGLE,
     pass_tokens: int | None = None,
+    *,
+    share_prefixes: bool = False,
 ) -> list[Pack]:
     """Return this rank's packs of at most `capacity` positions; the packs of all ranks hold each `chosen` rollout once.
 
     The two rollouts of a pair lie in one pack. Every rank gets the same number of packs; packs of the same index have
-    about equally many tokens. Where no rollout is left, a rank repeats the shortest as a padding pack. A pack of
-    several sequences goes in passes of at most `pass_tokens` positions each, or one sequence, and in as many on every
-    rank; None: in one.
+    about equally many tokens. Where no rollout is left, a rank repeats the shortest as a padding pack. A pack that
+    exceeds `pass_tokens` goes in passes of at most so many positions each, or one sequence, and in as many on every
+    rank; None: in one. `share_prefixes`: rollouts with equal prompts lie in one pack, which holds the prompt once; a
+    pack of several passes shares nothing.
     """
-    together = bundles(rollouts, chosen)
-    lengths = [sum(rollouts[index].length for index in bundle) for bundle in together]
+    bundled = bundles(rollouts, chosen)
+    together = _that_begin_alike(rollouts, bundled, capacity) if share_prefixes else [[bundle] for bundle in bundled]
+
+    def pieces_of(members: Sequence[tuple[int, ...]]) -> list[Piece]:
+        parts = [rollouts[row] for row in chain.from_iterable(members)]
+        pieces = _pieces(parts, shared=share_prefixes)
+        fits = pass_tokens is None or _positions(pieces) <= pass_tokens
+        return pieces if fits else _pieces(parts, shared=False)
+
+    lengths = [_positions(pieces_of(members)) for members in together]
     bins = first_fit_decreasing(lengths, capacity) if group.size == 1 else spread(lengths, capacity, group.size)
     shortest = min(range(len(lengths)), key=lengths.__getitem__, default=0)
-    filled = [[together[item] for item in members or [shortest]] for members in bins]
-    passes = [_sequences_by_pass(rollouts, members, pass_tokens) for members in filled]
+    filled = [[bundle for item in members or [shortest] for bundle in together[item]] for members in bins]
+    rows = [pieces_of(members) for members in filled]
+    passes = [_pieces_by_pass(pieces, pass_tokens) for pieces in rows]
     own = range(group.rank, len(bins), group.size)
     most = [max(map(len, passes[place - group.rank :][: group.size])) for place in own]
     return [
-        _pack(rollouts, filled[place], _padded(passes[place], count), device, is_padding=not bins[place])
+        _pack(rollouts, filled[place], rows[place], _padded(passes[place], count), device, is_padding=not bins[place])
         for place, count in zip(own, most, strict=True)
     ]
 
 
-def _sequences_by_pass(
-    rollouts: Sequence[Rollout], members: Sequence[tuple[int, ...]], pass_tokens: int | None
-) -> tuple[int, ...]:
-    """Return how many sequences each pass takes, in order: as many as fit, at least one."""
+def _pieces_by_pass(pieces: Sequence[Piece], pass_tokens: int | None) -> tuple[int, ...]:
+    """Return how many pieces each pass takes, in order: as many as fit, at least one."""
+    if pass_tokens is None or _positions(pieces) <= pass_tokens:
+        return (len(pieces),)
     counts: list[int] = []
     room = 0
-    for length in (length for row in chain.from_iterable(members) for length in rollouts[row].lengths):
-        if counts and (pass_tokens is None or length <= room):
+    for length in (piece.stop - piece.start for piece in pieces):
+        if counts and length <= room:
             counts[-1] += 1
         else:
             counts.append(1)
-            room = pass_tokens or 0
+            room = pass_tokens
         room -= length
     return tuple(counts)
 
@@ -388,15 +477,19 @@ def _padded(counts: tuple[int, ...], passes: int) -> tuple[int, ...]:
 def _pack(
     rollouts: Sequence[Rollout],
     members: Sequence[tuple[int, ...]],
-    sequences_by_pass: tuple[int, ...],
+    pieces: Sequence[Piece],
+    pieces_by_pass: tuple[int, ...],
     device: torch.device,
     *,
     is_padding: bool,
 ) -> Pack:
     rows = tuple(chain.from_iterable(members))
     parts = [rollouts[index] for index in rows]
-    lengths = [length for part in parts for length in part.lengths]
-    starts = np.concatenate([[0], np.cumsum([part.length for part in parts])[:-1]])
+    lengths = [piece.stop - piece.start for piece in pieces]
+    begins = [0 if piece.behind < 0 else lengths[piece.behind] for piece in pieces]
+    places = [np.empty(len(part.token_ids), dtype=np.int64) for part in parts]
+    for piece, end in zip(pieces, np.cumsum(lengths), strict=True):
+        places[piece.row][piece.start : piece.stop] = np.arange(end - (piece.stop - piece.start), end)
     turns = [part.turns for part in parts]
 
     def tensor(*arrays: np.ndarray) -> Tensor:
@@ -406,17 +499,18 @@ def _pack(
         rows=rows,
         pairs=tuple((rows.index(bundle[0]), rows.index(bundle[1])) for bundle in members if len(bundle) == 2),
         lengths=tuple(lengths),
+        behind=tuple(piece.behind for piece in pieces),
         sequence_tokens=[count for part in parts for count in part.sequence_tokens],
         policy_tokens=[len(part.policy_positions) for part in parts],
         turn_count=sum(1 + int(np.count_nonzero(np.diff(rollout_turns))) for rollout_turns in turns),
-        input_ids=tensor(*(part.token_ids[: part.length] for part in parts))[None],
-        position_ids=tensor(*(np.arange(length) for length in lengths))[None],
-        logit_positions=tensor(*(part.policy_positions - 1 + start for part, start in zip(parts, starts, strict=True))),
+        input_ids=tensor(*(parts[piece.row].token_ids[piece.start : piece.stop] for piece in pieces))[None],
+        position_ids=tensor(*(np.arange(length) + begin for length, begin in zip(lengths, begins, strict=True)))[None],
+        logit_positions=tensor(*(place[part.policy_positions - 1] for place, part in zip(places, parts, strict=True))),
         targets=tensor(*(part.token_ids[part.policy_positions] for part in parts)),
         rollout_ids=tensor(*(np.full(len(part.policy_positions), row) for row, part in enumerate(parts))),
         turns=tensor(*turns),
         advantages=tensor(*(part.token_advantages for part in parts)),
         behaviour_logprobs=tensor(*(part.engine_logprobs for part in parts)),
         is_padding=is_padding,
-        sequences_by_pass=sequences_by_pass,
+        pieces_by_pass=pieces_by_pass,
     )

@@ -28,6 +28,7 @@ _NOT_ASKED = frozenset(
         "output_router_logits",
         "return_dict",
         "rollout_lengths",
+        "rollouts_behind",
         "reading",
         "query_positions",
     )
