@@ -6,12 +6,11 @@ from shutil import copytree
 from tasks.core.config.dag import iteration_key
 from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.policies.adapter_file import require_finite
 from tasks.core.policies.base_model import fetch_base_model
 from tasks.core.policies.chat_settings import load_chat_format, write_chat_settings
-from tasks.core.policies.delivery_probe import write_probe
-from tasks.core.policies.lasting_probe import untrained_probe
+from tasks.core.policies.delivery_probe import untrained_probe, write_probe
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
+from tasks.core.policies.policy_weights import require_finite
 from tasks.core.records.files import replacing
 from tasks.core.seeding import derive_seed
 

@@ -16,12 +16,12 @@ from tasks.core.config.stage_inputs import WarmStartInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Demonstrating, World
 from tasks.core.interfaces.world_kind import find_world, open_world
-from tasks.core.policies.adapter_file import require_finite
 from tasks.core.policies.base_model import fetch_base_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.chat_settings import load_chat_format, write_chat_settings
-from tasks.core.policies.digests import MODEL_CARD, write_digests
+from tasks.core.policies.checkpoint_files import MODEL_CARD, write_digests
 from tasks.core.policies.loading import load_base_model, load_tokenizer
+from tasks.core.policies.policy_weights import require_finite
 from tasks.core.policies.recipe import examples_of, two_phases
 from tasks.core.policies.supervised import Example, SupervisedSettings, train
 from tasks.core.records.documents import write_document

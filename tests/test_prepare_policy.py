@@ -8,11 +8,9 @@ from tasks.core.config.params import ParamsError, parse_params
 from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.engines.vllm.probe_records import LocalModel
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.policies.architecture import TinyQwen2, new_model
-from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.policies.architecture import TinyQwen2, build_tokenizer, new_model
+from tasks.core.policies.checkpoint_files import copy_verified, policy_digest, write_digests
 from tasks.core.policies.delivery_probe import read_probe
-from tasks.core.policies.digests import copy_verified, write_digests
-from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.records.files import ArtifactError, digest, read_json
 from tasks.core.records.layout import Layout
 from tasks.prepare_policy import prepare_policy

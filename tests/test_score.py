@@ -24,11 +24,10 @@ from tasks.core.evaluation.scored_rows import Row
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.interfaces.world_kind import prepare_world_folder
-from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.architecture import TinyQwen2, build_tokenizer, new_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.loading import load_tokenizer, save_policy, trainable_policy
-from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.recital import ScriptedEngine
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import ArtifactError

@@ -16,12 +16,11 @@ from tasks.core.config.params import Params, ParamsError
 from tasks.core.config.stage_inputs import BasePolicyInputs, WarmStartInputs
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
-from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.architecture import TinyQwen2, build_tokenizer, new_model
 from tasks.core.policies.chat_settings import load_chat_format
 from tasks.core.policies.loading import load_base_model, load_tokenizer
 from tasks.core.policies.recipe import save
 from tasks.core.policies.supervised import Example
-from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import digest
 from tasks.core.records.layout import Layout

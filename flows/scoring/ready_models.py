@@ -14,9 +14,9 @@ from flows.scoring.asked_models import AskedModel, asked_models
 from flows.scoring.asked_params import asked_params
 from tasks.core.config.params import Params
 from tasks.core.config.policy import ALL_LINEAR, PACKAGED
-from tasks.core.policies.adapter_file import read_settings
 from tasks.core.policies.chat_settings import read_chat_settings
 from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, holds_adapter
+from tasks.core.policies.policy_weights import read_settings
 from tasks.core.records.files import ArtifactError, read_json, replacing
 from tasks.core.registry.model_registry import UnknownVersion
 from tasks.core.registry.run_registry import opened

@@ -28,8 +28,8 @@ from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.interfaces.world_kind import find_world
 from tasks.core.lineage.git_state import git_state
 from tasks.core.lineage.params_and_metrics import flat_params, params_digest
-from tasks.core.policies.base_of_adapter import require_base_of_adapter
 from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.policies.policy_weights import require_base_of_adapter
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import digest, remembered_digest, replacing
 from tasks.core.records.layout import Layout

@@ -23,7 +23,7 @@ from tasks.core.learner.model import language_model
 from tasks.core.learner.packing import whole_rollout
 from tasks.core.learner.proofs import AnotherFunction, difference, own_logprobs, own_rounding, probe_sequences
 from tasks.core.policies.checkpoint_files import FULL_CONFIG, holds_adapter
-from tasks.core.policies.float32_logits import use_float32_logits
+from tasks.core.policies.head import use_float32_logits
 from tasks.core.policies.layers import use_own_attention
 from tasks.core.policies.loading import load_base_model, trainable_policy
 from tasks.core.records.files import read_json

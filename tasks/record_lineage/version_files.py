@@ -54,8 +54,10 @@ def write_version(
 def _conversations(layout: Layout) -> list[str]:
     """Return the card's lines on the policy's conversations; none for a base policy without a chat template."""
     from tasks.core.policies.chat_format import ChatTemplateError
-    from tasks.core.policies.chat_settings import load_chat_format  # torch
-    from tasks.core.policies.conversation_notes import conversation_lines
+    from tasks.core.policies.chat_settings import (
+        conversation_lines,
+        load_chat_format,  # torch
+    )
 
     try:
         return conversation_lines(load_chat_format(layout.base_policy))

@@ -17,7 +17,7 @@ from tasks.core.engines.transformers import decode_attention
 from tasks.core.learner import model as learner_model
 from tasks.core.learner import proofs
 from tasks.core.learner.proofs import AnotherFunction
-from tasks.core.policies.attention_keywords import Asked, read_keywords
+from tasks.core.policies.layers import Asked, read_keywords
 from tasks.core.policies.positions import near_borders, probe_lengths
 from tasks.core.records.files import write_json
 from tasks.preflight import engine_proof

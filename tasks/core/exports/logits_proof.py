@@ -21,10 +21,9 @@ from torch import Tensor
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.exports.inside import logits as script
 from tasks.core.interpreters import inherited_variables
-from tasks.core.policies.base_of_adapter import require_recorded
 from tasks.core.policies.checkpoint_files import holds_adapter
 from tasks.core.policies.loading import device, load_base_model
-from tasks.core.policies.policy_weights import PolicyWeights
+from tasks.core.policies.policy_weights import PolicyWeights, require_recorded
 from tasks.core.records.documents import Count, Document, Positive, Share
 
 ROUNDING = {"float32": 1e-4, "bfloat16": 0.03}

@@ -18,8 +18,15 @@ from tasks.core.exports.exported_policy import ExportedPolicy
 from tasks.core.exports.logits_proof import Conversation, LogitsProof, NotProven, prove, reference
 from tasks.core.exports.model_page import model_page
 from tasks.core.policies.chat_settings import CHAT_SETTINGS
-from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, FULL_CONFIG, holds_adapter, require
-from tasks.core.policies.digests import DIGESTS, MODEL_CARD
+from tasks.core.policies.checkpoint_files import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    DIGESTS,
+    FULL_CONFIG,
+    MODEL_CARD,
+    holds_adapter,
+    require,
+)
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError, read_json, replacing, write_json
 

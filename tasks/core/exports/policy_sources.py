@@ -13,9 +13,8 @@ from tasks.core.exports.logits_proof import Conversation, conversation
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.git_state import git_state
 from tasks.core.lineage.params_and_metrics import flat_params, registered_model
-from tasks.core.policies.chat_settings import load_chat_format
+from tasks.core.policies.chat_settings import conversation_lines, load_chat_format
 from tasks.core.policies.checkpoint_files import holds_adapter
-from tasks.core.policies.conversation_notes import conversation_lines
 from tasks.core.policies.loading import load_tokenizer
 from tasks.core.policies.selected_policy import of_other_policies
 from tasks.core.records.documents import read_document

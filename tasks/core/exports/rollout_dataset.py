@@ -17,7 +17,7 @@ from huggingface_hub import DatasetCard, DatasetCardData
 
 from tasks.core.exports.messages import Conversations
 from tasks.core.interfaces.world import Message
-from tasks.core.policies.digests import MODEL_CARD
+from tasks.core.policies.checkpoint_files import MODEL_CARD
 from tasks.core.records.files import ArtifactError, replacing
 from tasks.core.records.schemas import SEQUENCES, TOKEN_COLUMNS, VOID_REASONS
 

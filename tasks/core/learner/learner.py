@@ -44,7 +44,7 @@ from tasks.core.learner.packing import (
     require_pairs,
 )
 from tasks.core.learner.prompt_information import UNMEASURED, measure_information, sample_pairs
-from tasks.core.policies.float32_logits import use_float32_logits
+from tasks.core.policies.head import use_float32_logits
 from tasks.core.policies.loading import is_lora
 from tasks.core.policies.pass_threads import add_gradients
 from tasks.core.processes.shown_work import shown_work

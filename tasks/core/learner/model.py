@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from tasks.core.policies.attention_keywords import Asked, additive, read_keywords
-from tasks.core.policies.lora_product import add_low_rank
+from tasks.core.policies.layers import Asked, add_low_rank, additive, read_keywords
 
 if TYPE_CHECKING:
     from peft.tuners.lora import Linear as LoraLinear

@@ -30,8 +30,16 @@ from tasks.core.learner.packing import Rollout, read_rollouts
 from tasks.core.learner.proofs import ProbeTokens, Readings, learner_record, probe_tokens, prove_passes, read_tokens
 from tasks.core.learner.update_job import UpdateJob
 from tasks.core.policies.checkpoint_files import read_model_config
-from tasks.core.policies.empty import allocate, empty_base_model, fill_base
-from tasks.core.policies.loading import device, is_lora, load_base_model, load_weights, with_trained_part
+from tasks.core.policies.loading import (
+    allocate,
+    device,
+    empty_base_model,
+    fill_base,
+    is_lora,
+    load_base_model,
+    load_weights,
+    with_trained_part,
+)
 from tasks.core.records.delivery_probe import DeliveryProbe
 from tasks.core.records.files import ArtifactError, fingerprint
 from tasks.core.records.schemas import TRAINING_BATCH

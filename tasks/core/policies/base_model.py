@@ -7,9 +7,8 @@ from shutil import rmtree
 from tasks.core.config.params import ParamsError
 from tasks.core.config.policy import GGUF, PACKAGED, RECIPE, PolicyConfig
 from tasks.core.interfaces.world_kind import VARIANTS, find_world
-from tasks.core.policies.checkpoint_files import FULL_CONFIG, holds_adapter
-from tasks.core.policies.digests import DIGESTS, copy_verified, write_digests
-from tasks.core.policies.packaged_model import convert_pinned, fetch_packaged_model
+from tasks.core.policies.checkpoint_files import DIGESTS, FULL_CONFIG, copy_verified, holds_adapter, write_digests
+from tasks.core.policies.gguf_model import convert_pinned, fetch_packaged_model
 from tasks.core.policies.positions import context_length, limited_context, names_context
 from tasks.core.records.files import ArtifactError, read_json, write_json
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from tasks.core.config.policy import ChatSettings
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.digests import DIGESTS, write_digests
+from tasks.core.policies.checkpoint_files import AGAIN, DIGESTS, write_digests
 from tasks.core.policies.loading import load_tokenizer
 from tasks.core.records.files import ArtifactError, read_json, write_json
 
@@ -25,7 +25,7 @@ def read_chat_settings(folder: Path) -> ChatSettings:
     try:
         return ChatSettings.model_validate(read_json(path))
     except ValidationError as error:
-        raise ArtifactError(f"{path}: {error.errors()[0]['msg']}; delete the folder and run `dvc repro`") from None
+        raise ArtifactError(f"{path}: {error.errors()[0]['msg']}; {AGAIN}") from None
 
 
 def write_chat_settings(folder: Path, settings: ChatSettings, world_date: datetime.date | None) -> None:
@@ -62,3 +62,20 @@ def load_chat_format(folder: Path) -> ChatFormat:
 def _shows_date(folder: Path) -> bool:
     files = [folder / "tokenizer_config.json", *folder.glob("*.jinja")]
     return any("strftime_now" in file.read_text(encoding="utf-8") for file in files if file.is_file())
+
+
+def conversation_lines(chat: ChatFormat) -> list[str]:
+    """Return lines on how the policy's conversations differ from those that its chat template makes by itself."""
+    settings, notes = chat.settings, []
+    if chat.drops_thoughts:
+        notes.append("the thoughts of earlier turns were left out, as the chat template has it")
+    elif chat.frame.drops_thoughts:
+        notes.append(
+            "the thoughts of earlier turns stayed as they were sampled (`policy.chat.earlier_thoughts: kept`), where "
+            "the chat template leaves them out: a server that renders each conversation anew shows other prompts"
+        )
+    if settings.enable_thinking is not None:
+        notes.append(f"`enable_thinking` was {str(settings.enable_thinking).lower()}")
+    if settings.date is not None:
+        notes.append(f"the date that the chat template shows as today's was {settings.date}")
+    return ["Its conversations in training:", "", *(f"- {note}" for note in notes), ""] if notes else []

@@ -19,11 +19,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.policies.checkpoint_files import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
+    AGAIN,
     FULL_CONFIG,
     FULL_WEIGHTS,
     require,
@@ -72,7 +74,7 @@ def load_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
                 folder, dtype=dtype, local_files_only=True, output_loading_info=True, ignore_mismatched_sizes=True
             )
     except (OSError, SafetensorError) as error:
-        raise ArtifactError(f"{folder}: not a base model ({error}); delete it and run `dvc repro`") from None
+        raise ArtifactError(f"{folder}: not a base model ({error}); {AGAIN}") from None
     model, found = loaded
     where = f"{folder} (policy.source {config.source})"
     if found["missing_keys"]:
@@ -154,7 +156,7 @@ def opened(path: Path) -> Iterator[Any]:
         with safe_open(require(path), framework="pt") as file:
             yield file
     except SafetensorError as error:
-        raise ArtifactError(f"{path}: damaged safetensors ({error}); delete it and run `dvc repro`") from None
+        raise ArtifactError(f"{path}: damaged safetensors ({error}); {AGAIN}") from None
 
 
 def read_tensor(file: Any, name: str, like: Tensor) -> Tensor:
@@ -223,15 +225,12 @@ def _with_lora(model: nn.Module, settings: LoraSettings) -> nn.Module:
         bias="none",
         task_type="CAUSAL_LM",
     )
+    empty = next(model.parameters()).is_meta
     with warnings.catch_warnings():  # PEFT asks transformers by a deprecated name
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
-        policy = get_peft_model(model, config, adapter_name=_ADAPTER_NAME, low_cpu_mem_usage=_is_empty(model))  # type: ignore[arg-type]
+        policy = get_peft_model(model, config, adapter_name=_ADAPTER_NAME, low_cpu_mem_usage=empty)  # type: ignore[arg-type]
     require_adapted(policy, chosen)
     return policy
-
-
-def _is_empty(model: nn.Module) -> bool:
-    return next(model.parameters()).is_meta
 
 
 def _initialise_lora(policy: nn.Module, seed: int) -> None:
@@ -271,3 +270,67 @@ def _require_fit(saved: dict[str, list[int]], expected: dict[str, Tensor], path:
     for name in saved:
         if name not in expected:
             raise ValueError(f"{path}: unexpected tensor {name}: the base model has no such weight")
+
+
+_TEXT_MODEL = "model.language_model."
+"""Prefix of the text model's tensors in the files of a model with a vision tower."""
+
+
+def empty_base_model(folder: Path, config: PolicyConfig) -> "PreTrainedModel":
+    """Build `load_base_model`'s model with parameters on the meta device and real buffers (rotary frequencies).
+
+    `fill_base` fills it after sharding: no process ever holds all of it. Names and shapes of tensors are not converted,
+    as transformers' own loader does for some architectures: the files must hold the tensors under the names that the
+    model has (Qwen2, Llama), or, for a model with a vision tower, under those of its text model (Qwen3.5).
+    """
+    require(folder / FULL_CONFIG)
+    with ONE_BUILDS:
+        from accelerate import init_empty_weights
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        sizes = AutoConfig.from_pretrained(folder, local_files_only=True)
+        with init_empty_weights(include_buffers=False):
+            model = AutoModelForCausalLM.from_config(sizes, dtype=getattr(torch, config.dtype))  # type: ignore[no-untyped-call]
+    model.tie_weights()
+    return freeze_base(model, config)
+
+
+def allocate(policy: nn.Module, device: torch.device) -> None:
+    """Give the parameters of an empty policy (sharded: this process's parts) memory on `device`, but no values yet."""
+    held = {name: buffer.clone() for name, buffer in policy.named_buffers()}
+    policy.to_empty(device=device)
+    for name, buffer in policy.named_buffers():
+        buffer.copy_(held[name])
+    model: Any = policy.get_base_model() if is_lora(policy) else policy  # type: ignore[operator]
+    model.tie_weights()
+
+
+def fill_base(policy: nn.Module, folder: Path, *, quiet: bool = False) -> None:
+    """Read the base model's weights; of a sharded policy this process's parts. Raises ArtifactError naming a tensor."""
+    left = {  # all except the adapter
+        name.removeprefix("base_model.model.").replace(".base_layer.", "."): tensor
+        for name, tensor in untied_tensors(policy).items()
+        if ".lora_" not in name
+    }
+    with tqdm(total=len(left), desc="base model", unit="tensor", leave=False, disable=quiet) as bar:
+        for path in sorted(folder.glob("*.safetensors")):
+            bar.update(_fill_from(path, left))
+    if left:
+        raise ArtifactError(
+            f"{folder}: no file holds tensor {min(left)} under this name, so the ranks cannot read their parts of it; "
+            "update.distributed.sharding: replicated loads the model whole, on every rank"
+        )
+
+
+@torch.no_grad()
+def _fill_from(path: Path, left: dict[str, Tensor]) -> int:
+    """Fill the tensors of `left` that the file holds, and remove them from `left`; return their number."""
+    with opened(path) as file:
+        names = {key.replace(_TEXT_MODEL, "model.", 1): key for key in file.keys()}  # noqa: SIM118
+        names_here = sorted(left.keys() & names.keys())
+        for tensor_name, name in ((tensor_name, names[tensor_name]) for tensor_name in names_here):
+            tensor, shape = left.pop(tensor_name), file.get_slice(name).get_shape()
+            if shape != list(tensor.shape):
+                raise ArtifactError(f"{path}: tensor {name} has shape {shape}, not {list(tensor.shape)}")
+            tensor.copy_(read_tensor(file, name, tensor))
+    return len(names_here)

@@ -1,16 +1,129 @@
-"""Loading a policy checkpoint into a base model, and removing it again without a trace."""
+"""A checkpoint in a base model: read and checked tensor by tensor, loaded, and removed again without a trace.
 
-from collections.abc import Mapping
+An adapter fits every model of the same shape, and on another one it means nothing: whether a base model is the one that
+it was trained on, its record's log-probs tell, computed anew.
+"""
+
+import gc
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from tasks.core.policies.adapter_file import PREFIX, adapted_by, factors, fitting, read_settings, read_tensors
-from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, ADAPTER_WEIGHTS, FULL_WEIGHTS, holds_adapter
-from tasks.core.policies.lora_product import add_low_rank
+from tasks.core.config.policy import PolicyConfig
+from tasks.core.policies.checkpoint_files import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    AGAIN,
+    DELIVERY_PROBE,
+    FULL_WEIGHTS,
+    holds_adapter,
+    require,
+)
+from tasks.core.policies.delivery_probe import read_probe, sequence_logprobs
+from tasks.core.policies.layers import add_low_rank
+from tasks.core.policies.loading import load_base_model
 from tasks.core.policies.lora_targets import linear_modules
+from tasks.core.records.delivery_probe import TOLERANCES, DeliveryProbe, mean_difference
+from tasks.core.records.files import ArtifactError, read_json
+
+PREFIX = "base_model.model."
+_PLAIN: Mapping[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none", None),
+    "use_dora": (False, None),
+    "alora_invocation_tokens": (None, []),
+    "modules_to_save": (None, []),
+    "rank_pattern": ({}, None),
+    "alpha_pattern": ({}, None),
+    "exclude_modules": (None, []),
+    "layers_to_transform": (None, []),
+    "trainable_token_indices": (None, []),
+    "target_parameters": (None, []),
+}
+"""Settings of an adapter, and the values with which it is plain LoRA."""
+
+
+class LoraFile(NamedTuple):
+    """The settings of a plain LoRA adapter."""
+
+    rank: int
+    alpha: float
+    scaling: float
+    targets: str | Sequence[str]
+    """Names of modules, or an expression for them."""
+
+
+def read_settings(file: Path) -> LoraFile:
+    """Return the settings of an adapter. Raises ArtifactError unless it is plain LoRA."""
+    settings = {"peft_type": None} | read_json(file)
+    for name, values in _PLAIN.items():
+        if name in settings and settings[name] not in values:
+            raise ArtifactError(f"{file}: {name} is {settings[name]!r}: only plain LoRA adapters are supported")
+    rank, alpha, targets = (settings.get(name) for name in ("r", "lora_alpha", "target_modules"))
+    if not isinstance(rank, int) or rank < 1 or not isinstance(alpha, int | float):
+        raise ArtifactError(f"{file}: r and lora_alpha must be numbers, not {rank!r} and {alpha!r}")
+    if not targets or not isinstance(targets, str | list):
+        raise ArtifactError(f"{file}: target_modules must be names, not {targets!r}")
+    return LoraFile(rank, alpha, alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank), targets)
+
+
+def adapted_by(names: Iterable[str], file: Path) -> dict[str, str]:
+    """Return the modules that an adapter's tensors belong to, each with one of its tensors. Raises ValueError."""
+    return {_module_of(name, file): name for name in sorted(names)}
+
+
+def _module_of(name: str, file: Path) -> str:
+    module, _, side = name.removeprefix(PREFIX).rpartition(".lora_")
+    if not name.startswith(PREFIX) or side not in ("A.weight", "B.weight"):
+        raise ValueError(f"{file}: tensor {name} is not part of a LoRA adapter")
+    return module
+
+
+def factors(
+    tensors: Mapping[str, Tensor], module: str, shape: tuple[int, int], rank: int, file: Path
+) -> tuple[Tensor, Tensor]:
+    """Return A [rank, in] and B [out, rank] of a module whose weight has `shape` [out, in].
+
+    Raises ValueError where one is missing or has another shape.
+    """
+    rows, columns = shape
+    return (
+        fitting(tensors, f"{PREFIX}{module}.lora_A.weight", (rank, columns), file),
+        fitting(tensors, f"{PREFIX}{module}.lora_B.weight", (rows, rank), file),
+    )
+
+
+def fitting(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], file: Path) -> Tensor:
+    """Return a tensor. Raises ValueError where it is missing or has another shape than the base model needs."""
+    if name not in tensors:
+        raise ValueError(f"{file}: tensor {name} is missing")
+    if tuple(tensors[name].shape) != shape:
+        raise ValueError(f"{file}: tensor {name} has shape {tuple(tensors[name].shape)}, the base model needs {shape}")
+    return tensors[name]
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """Return all tensors of a checkpoint's file. Raises ArtifactError where it is missing, damaged or not finite."""
+    try:
+        tensors = load_file(require(file))
+    except SafetensorError as error:
+        raise ArtifactError(f"{file}: damaged safetensors ({error}); {AGAIN}") from None
+    require_finite(tensors, file)
+    return tensors
+
+
+def require_finite(tensors: Mapping[str, Tensor], where: Path) -> None:
+    """Raise ArtifactError, naming the first tensor with a NaN or an infinite number."""
+    for name, tensor in tensors.items():
+        if tensor.element_size() > 1 and not tensor.isfinite().all():  # quantised weights are no numbers by themselves
+            raise ArtifactError(f"{where}: tensor {name} is not finite (NaN, or an infinite number)")
 
 
 class PolicyWeights:
@@ -115,3 +228,42 @@ class _Beside:
         if down.dtype != output.dtype:  # only the output of a quantised layer shows in which dtype it computes
             self._factors = down, up = down.to(output.dtype), up.to(output.dtype)
         return add_low_rank(output, inputs[0], down, up)
+
+
+def require_base_of_adapter(checkpoint: Path, base: Path, config: PolicyConfig, named: str) -> None:
+    """Load the model in the folder `base`, called `named`, with the adapter, and compare it with the adapter's record.
+
+    Whole weights and an adapter without a record are let through: there is nothing to compare. Raises ArtifactError for
+    another base or a record of other weights, ValueError where the adapter doesn't fit.
+    """
+    if not holds_adapter(checkpoint) or read_probe(checkpoint) is None:
+        return
+    model = load_base_model(base, config)
+    PolicyWeights(model).load(checkpoint)
+    require_recorded(model, checkpoint, config, named)
+    del model
+    gc.collect()  # a model's parts refer to each other, and two might not fit
+
+
+def require_recorded(policy: nn.Module, checkpoint: Path, config: PolicyConfig, base: str) -> None:
+    """Raise ArtifactError where `policy`, the checkpoint on the model called `base`, has not the record's log-probs."""
+    probe = read_probe(checkpoint)
+    if probe is None:
+        return
+    distance = _distance(policy, probe)
+    tolerance = max(TOLERANCES[probe.dtype], TOLERANCES[config.dtype])
+    if distance > tolerance:
+        raise ArtifactError(
+            f"{checkpoint}: was trained on another base model than {base}: log-probs differ from those in its "
+            f"{DELIVERY_PROBE} by {distance:.2g} on average (rounding explains at most {tolerance:.2g})"
+        )
+
+
+def _distance(policy: nn.Module, probe: DeliveryProbe) -> float:
+    """Return the mean |difference| in nats from a record; inf where the model doesn't even know its tokens."""
+    embeddings: nn.Embedding = policy.get_input_embeddings()  # type: ignore[operator]
+    if max(max(sequence.token_ids) for sequence in probe.sequences) >= embeddings.num_embeddings:
+        return float("inf")
+    found = sequence_logprobs(policy, [sequence.token_ids for sequence in probe.sequences])
+    recorded = [value for sequence in probe.sequences for value in sequence.logprobs]
+    return mean_difference([value for values in found for value in values], recorded)

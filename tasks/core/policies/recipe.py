@@ -15,9 +15,9 @@ from tqdm import tqdm
 from tasks.core.config.policy import WarmStart
 from tasks.core.config.section import Section
 from tasks.core.interfaces.world import Message
-from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.architecture import TinyQwen2, build_tokenizer, new_model
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.digests import write_digests
+from tasks.core.policies.checkpoint_files import write_digests
 from tasks.core.policies.supervised import (
     Example,
     Phase,
@@ -26,7 +26,6 @@ from tasks.core.policies.supervised import (
     in_random_order,
     train,
 )
-from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.records.files import replacing
 
 if TYPE_CHECKING:

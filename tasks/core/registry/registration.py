@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tasks.core.config.params import Params
 from tasks.core.lineage.mlflow_store import Store
-from tasks.core.policies.digests import MODEL_CARD
+from tasks.core.policies.checkpoint_files import MODEL_CARD
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel

@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy, log_softmax
 from gpu.device import attempt, find_device, seconds, write_part
 from tasks.core.learner.logprobs import fused_kernel, head_logprobs
 from tasks.core.learner.model import flash_kernel, packed_attention
-from tasks.core.policies.float32_logits import widen_head
+from tasks.core.policies.head import widen_head
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 

@@ -17,8 +17,7 @@ from tasks.core.exports.exported_policy import ExportedPolicy, licence_of
 from tasks.core.exports.logits_proof import NotProven, conversation, prove, reference
 from tasks.core.exports.model_folder import CannotMerge, export_model
 from tasks.core.policies.chat_settings import load_chat_format
-from tasks.core.policies.delivery_probe import write_probe
-from tasks.core.policies.lasting_probe import untrained_probe
+from tasks.core.policies.delivery_probe import untrained_probe, write_probe
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.policies.policy_weights import PolicyWeights
 from tasks.core.records.files import ArtifactError

@@ -17,7 +17,7 @@ missing = [name for name in ("triton", "liger_kernel") if importlib.util.find_sp
 COMPARE = """
 import torch
 from torch import nn
-from tasks.core.policies.float32_logits import use_float32_logits
+from tasks.core.policies.head import use_float32_logits
 from tasks.core.learner import logprobs
 from tasks.core.learner.logprobs import head_logprobs
 

@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.learner.model import fold_adapter, narrow_adapter
-from tasks.core.policies.float32_logits import use_float32_logits
+from tasks.core.policies.head import use_float32_logits
 from tasks.core.policies.loading import freeze_base, save_policy, trainable_policy, trained_tensors
 from tasks.core.policies.policy_weights import PolicyWeights
 from tests.core.learner.conftest import VOCABULARY

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from transformers.models.gemma2.modeling_gemma2 import Gemma2Attention, eager_attention_forward
 
-from tasks.core.policies.attention_keywords import PLAIN, additive, read_keywords
+from tasks.core.policies.layers import PLAIN, additive, read_keywords
 
 
 def test_keywords_without_effect_are_plain_and_a_window_is_kept() -> None:

@@ -9,10 +9,9 @@ from peft import PeftModel
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.exports.model_folder import write_merged
-from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.architecture import TinyQwen2, build_tokenizer, new_model
 from tasks.core.policies.base_model import fetch_base_model
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
-from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.records.files import ArtifactError
 
 

@@ -13,7 +13,7 @@ from tasks.core.config.policy import ChatSettings
 from tasks.core.interfaces.world import Message
 from tasks.core.policies.chat_format import ChatFormat, ChatTemplateError
 from tasks.core.policies.chat_settings import CHAT_SETTINGS, read_chat_settings, write_chat_settings
-from tasks.core.policies.digests import DIGESTS, write_digests
+from tasks.core.policies.checkpoint_files import DIGESTS, write_digests
 from tasks.core.policies.supervised import encode_example
 from tasks.core.records.files import ArtifactError
 from tasks.core.text_games.episode import read_answer

@@ -8,8 +8,7 @@ from safetensors.torch import load_file, save_file
 from transformers import Qwen3_5Config, Qwen3_5ForConditionalGeneration
 
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.policies.empty import allocate, empty_base_model, fill_base
-from tasks.core.policies.loading import load_base_model, with_trained_part
+from tasks.core.policies.loading import allocate, empty_base_model, fill_base, load_base_model, with_trained_part
 from tasks.core.records.files import ArtifactError
 from tests.tiny_models import tiny_qwen2
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from tasks.core.policies.float32_logits import use_float32_logits
+from tasks.core.policies.head import use_float32_logits
 from tests.tiny_models import tiny_qwen2
 
 

@@ -12,11 +12,10 @@ from gguf import GGUFWriter
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from tasks.core.config.policy import PolicyConfig
+from tasks.core.policies.architecture import CHAT_TEMPLATE, _byte_symbols
 from tasks.core.policies.chat_settings import load_chat_format
-from tasks.core.policies.gguf_model import convert_gguf
+from tasks.core.policies.gguf_model import convert_gguf, convert_pinned
 from tasks.core.policies.loading import load_base_model, load_tokenizer, untied_tensors
-from tasks.core.policies.packaged_model import convert_pinned
-from tasks.core.policies.tokenizer import CHAT_TEMPLATE, _byte_symbols
 from tasks.core.records.files import ArtifactError, digest
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

@@ -13,8 +13,7 @@ import pytest
 from tasks.core.config.params import parse_params
 from tasks.core.config.stage_inputs import BasePolicyInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.policies.architecture import TinyQwen2, new_model
-from tasks.core.policies.tokenizer import build_tokenizer
+from tasks.core.policies.architecture import TinyQwen2, build_tokenizer, new_model
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.records.layout import Layout
 from tasks.prepare_policy import prepare_policy

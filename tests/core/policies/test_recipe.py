@@ -12,11 +12,10 @@ import torch
 from tasks.core.config.params import ParamsError
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.interfaces.world_kind import VARIANTS, find_world
-from tasks.core.policies.architecture import TinyQwen2
+from tasks.core.policies.architecture import TinyQwen2, build_tokenizer
 from tasks.core.policies.base_model import fetch_base_model
-from tasks.core.policies.digests import DIGESTS
+from tasks.core.policies.checkpoint_files import DIGESTS
 from tasks.core.policies.recipe import Recipe, save
-from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.text_games import demonstrations as games
 from tasks.core.text_games.demonstrations import Teacher, demonstrations, grid_rows, phrases
 from tasks.core.worlds.webshop.authoring import draw_catalogue

@@ -6,7 +6,7 @@ from torch.nn.functional import cross_entropy
 from transformers import GraniteConfig, GraniteForCausalLM, Qwen2ForCausalLM
 
 from tasks.core.interfaces.world import Message
-from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.architecture import TinyQwen2, build_tokenizer, new_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.supervised import (
     Example,
@@ -20,7 +20,6 @@ from tasks.core.policies.supervised import (
     step_batch,
     train,
 )
-from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.processes.resources import CORES_VARIABLE
 
 SIZES = TinyQwen2(width=32, heads=1, feed_forward=32, context_length=64)

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
 from transformers import Qwen2Tokenizer
 
-from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.architecture import TinyQwen2, _byte_symbols, build_tokenizer, new_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_tokenizer
-from tasks.core.policies.tokenizer import _byte_symbols, build_tokenizer
 
 WORDS = ("Anna", "Moore", "pay", "name", "phone_number", "print", "7", "42", "(", ")", '"', "=", " ", "\n")
 PHRASES = ("print(", ", ", "    ")

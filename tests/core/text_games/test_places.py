@@ -3,7 +3,7 @@
 import pytest
 
 from tasks.core.interfaces.world_kind import find_world
-from tasks.core.policies.tokenizer import build_tokenizer
+from tasks.core.policies.architecture import build_tokenizer
 from tasks.core.text_games.demonstrations import demonstrations, phrases, places_text
 
 

@@ -14,8 +14,7 @@ from tasks.core.config.params import load_params
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.policies.chat_settings import load_chat_format
-from tasks.core.policies.delivery_probe import write_probe
-from tasks.core.policies.lasting_probe import untrained_probe
+from tasks.core.policies.delivery_probe import untrained_probe, write_probe
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.policies.policy_weights import PolicyWeights
 from tasks.core.records.documents import read_document

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from tasks.core.engines.transformers.tiles import Tiles
-from tasks.core.policies.attention_keywords import Asked, additive, read_keywords
+from tasks.core.policies.layers import Asked, additive, read_keywords
 
 IMPLEMENTATION = "decode_rows"
 _COPY_COST = 3

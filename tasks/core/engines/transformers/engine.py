@@ -37,8 +37,7 @@ from tasks.core.engines.transformers.row_cache import AllCached, RowCache
 from tasks.core.engines.transformers.self_check import Trial, first_that_holds
 from tasks.core.engines.transformers.tiles import FREE, Tiles
 from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
-from tasks.core.policies.float32_logits import use_float32_logits
-from tasks.core.policies.head import body_of
+from tasks.core.policies.head import body_of, use_float32_logits
 from tasks.core.policies.layers import foreign_layer
 from tasks.core.policies.pass_threads import map_passes, one_thread
 from tasks.core.policies.policy_weights import PolicyWeights

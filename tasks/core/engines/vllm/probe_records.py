@@ -69,7 +69,7 @@ class ProbeRecords:
 
     def require_fit(self, policy: Path) -> None:
         """Raise ValueError, naming the tensor, if an adapter does not fit the base model. Loads no weights."""
-        from tasks.core.policies.empty import empty_base_model
+        from tasks.core.policies.loading import empty_base_model
         from tasks.core.policies.policy_weights import PolicyWeights
 
         PolicyWeights(empty_base_model(self._base, self._config)).load(policy)
@@ -86,8 +86,7 @@ class ProbeRecords:
             return None
 
     def _computed(self, policy: Path | None) -> DeliveryProbe:
-        from tasks.core.policies.delivery_probe import probe_sequence
-        from tasks.core.policies.lasting_probe import lasting_sequences
+        from tasks.core.policies.delivery_probe import lasting_sequences, probe_sequence
 
         name = policy or self._base
         _log.warning("%s: its folder has no record of its log-probs; computing one on the CPU, once", name)

@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from tasks.core.interfaces.world import Message
 from tasks.core.interpreters import INTERPRETERS, python_executable
-from tasks.core.policies.architecture import TinyQwen2, new_model
+from tasks.core.policies.architecture import TinyQwen2, build_tokenizer, new_model
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.recipe import Recipe
 from tasks.core.policies.supervised import (
@@ -26,7 +26,6 @@ from tasks.core.policies.supervised import (
     in_random_order,
     train,
 )
-from tasks.core.policies.tokenizer import build_tokenizer
 from tasks.core.worlds.appworld.demonstrations.drills import drill
 from tasks.core.worlds.appworld.demonstrations.playing import Demonstration, play_demonstrations
 from tasks.core.worlds.appworld.demonstrations.renaming import renamed

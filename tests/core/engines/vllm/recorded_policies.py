@@ -9,8 +9,7 @@ from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm.probe_records import LocalModel
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
-from tasks.core.policies.delivery_probe import probe_sequence, write_probe
-from tasks.core.policies.lasting_probe import lasting_sequences
+from tasks.core.policies.delivery_probe import lasting_sequences, probe_sequence, write_probe
 from tasks.core.records.delivery_probe import DeliveryProbe
 
 SHIPPED = Path(__file__).parents[4] / "data" / "base_policies" / "pocket"

@@ -14,7 +14,7 @@ from tasks.core.engines.vllm.probe_records import LocalModel
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
-from tasks.core.policies.lasting_probe import lasting_sequences
+from tasks.core.policies.delivery_probe import lasting_sequences
 from tasks.core.records.delivery_probe import mean_difference
 from tests.core.engines.vllm.recorded_policies import SHIPPED, VOCABULARY, moved, recorded
 

@@ -14,8 +14,7 @@ from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm.client import WrongPolicy
 from tasks.core.engines.vllm.weight_sync_check import Comparison, check_delivery, compare
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.policies.delivery_probe import sequence_logprobs
-from tasks.core.policies.lasting_probe import lasting_sequences
+from tasks.core.policies.delivery_probe import lasting_sequences, sequence_logprobs
 from tasks.core.policies.loading import load_base_model
 from tasks.core.records.delivery_probe import mean_difference
 

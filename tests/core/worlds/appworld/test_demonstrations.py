@@ -7,8 +7,7 @@ from random import Random
 import pytest
 import torch
 
-from tasks.core.policies.architecture import TinyQwen2
-from tasks.core.policies.tokenizer import build_tokenizer
+from tasks.core.policies.architecture import TinyQwen2, build_tokenizer
 from tasks.core.worlds.appworld.demonstrations.drills import drill
 from tasks.core.worlds.appworld.demonstrations.playing import Demonstration, play_demonstrations
 from tasks.core.worlds.appworld.demonstrations.renaming import is_reserved, random_name, renamed, reserved_names
