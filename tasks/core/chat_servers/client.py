@@ -3,13 +3,16 @@
 The vendor's client does retries, back-off and `Retry-After` (openai 3: up to 8 s between attempts, or as long as the
 server asks). Two hooks around every attempt add what it lacks: before, rate limits and a pause for all requests; after,
 a check of the answer, because the vendor's client would accept any malformed answer, and would retry even when a quota
-is used up.
+is used up. pyrate-limiter enforces the limits with a log of the last minute; the pause is ours, because the vendor's
+client holds back only the request that was refused. `PayingClient` pays for no answer twice.
 """
 
 import asyncio
 import json
+import math
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +21,7 @@ from typing import Any
 
 import httpx2
 from openai import APIConnectionError, APIStatusError, APITimeoutError, AsyncOpenAI, Omit
+from pyrate_limiter import Limiter, Rate
 
 from tasks.core.chat_servers.answers import (
     CHARACTERS_PER_TOKEN,
@@ -28,10 +32,56 @@ from tasks.core.chat_servers.answers import (
     read_answer,
     retry_after,
 )
-from tasks.core.chat_servers.pace import Pace
+from tasks.core.chat_servers.paid_answers import PaidAnswer, PaidAnswers, Spending, request_key
 from tasks.core.chat_servers.settings import ChatApiConfig
-from tasks.core.interfaces.engine import SamplingSettings
+from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import Message
+from tasks.core.records.api_usage import ApiUsage
+
+MINUTE_S = 60.0
+UNITS = 10_000
+"""The log has an entry per unit: higher token limits are counted in units of several tokens, rounded up."""
+
+
+class Pace:
+    """Rate limits for the requests of one event loop."""
+
+    def __init__(self, requests_per_minute: int | None, tokens_per_minute: int | None) -> None:
+        self._requests = None if requests_per_minute is None else _limiter(requests_per_minute)
+        self._tokens_per_unit = math.ceil((tokens_per_minute or 1) / UNITS)
+        self._most_units = (tokens_per_minute or 1) // self._tokens_per_unit
+        self._tokens = None if tokens_per_minute is None else _limiter(self._most_units)
+        self._next = asyncio.Lock()
+        self._paused_until = float("-inf")
+
+    async def begin(self, tokens: int) -> None:
+        """Wait until a request of `tokens` tokens may begin, after all earlier requests.
+
+        A request larger than the limit may begin when no other request began in the last minute.
+        """
+        async with self._next:
+            if self._requests is not None:
+                await self._requests.try_acquire_async()
+            if self._tokens is not None:
+                units = math.ceil(tokens / self._tokens_per_unit)
+                await self._tokens.try_acquire_async(weight=min(units, self._most_units))
+            while (wait := self._paused_until - time.monotonic()) > 0:
+                await asyncio.sleep(wait)
+
+    def pause(self, seconds: float) -> None:
+        """Let no request begin for this many seconds."""
+        self._paused_until = max(self._paused_until, time.monotonic() + seconds)
+
+    def close(self) -> None:
+        """End the threads that clear the logs."""
+        for limiter in (self._requests, self._tokens):
+            if limiter is not None:
+                limiter.close()
+
+
+def _limiter(count: int) -> Limiter:
+    return Limiter(Rate(count, int(MINUTE_S * 1000)), buffer_ms=1)
+
 
 ATTEMPTS = 20
 """Times that one request is sent at most: pauses grow between them, so that the last ones are minutes away."""
@@ -235,3 +285,39 @@ def _json(response: httpx2.Response) -> Any:
         return response.json()
     except ValueError:
         return None
+
+
+class PayingClient:
+    """A `ChatClient` with the file of paid answers and what was spent. Used from one event loop.
+
+    Raises ChatApiError when the environment holds no key, or the file cannot be used.
+    """
+
+    def __init__(self, config: ChatApiConfig, named: Callable[[str], str], knobs: str = "engine.chat_api") -> None:
+        """Open it; `named` is the name under which the answers on a task are kept, `knobs` the section of `config`."""
+        self._client = ChatClient(config, knobs=knobs)
+        self._paid, self._named, self._base_url = PaidAnswers(), named, config.request.base_url
+        self.spending = Spending(config.traffic)
+
+    def call(self, request: GenerationRequest, tools: Sequence[Mapping[str, Any]] = ()) -> Call:
+        """Prepare the request for a turn, without sending it."""
+        return self._client.call(request.messages, request.sampling, request.seed, tools)
+
+    async def answer(self, request: GenerationRequest, call: Call) -> tuple[PaidAnswer, bool]:
+        """Return the answer, and whether an earlier attempt paid for it. Raises as `ChatClient.complete`."""
+        key = request_key({"base_url": self._base_url, **call.body}, request)
+        stored = await asyncio.to_thread(self._paid.find, key)
+        if stored is not None:
+            return stored, True
+        paid = PaidAnswer(await self._client.complete(call), call.attempts)
+        await asyncio.to_thread(self._paid.keep, key, self._named(request.task_id), paid)
+        return paid, False
+
+    def take_usage(self) -> ApiUsage:
+        """Return the tokens used and money paid since the last call."""
+        return self.spending.take()
+
+    async def close(self) -> None:
+        """Close the connections and the file."""
+        await self._client.close()
+        self._paid.close()

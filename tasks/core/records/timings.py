@@ -28,7 +28,7 @@ class Timings(Document):
     world_retries: Count
     """Rollouts that were played again because of a world fault."""
     deliveries: OnlyWhereGiven[list[dict[str, JsonValue]]] = None
-    """Proofs of the policy's delivery to servers (tasks/core/engines/vllm/weight_sync_check.py)."""
+    """Proofs of the policy's delivery to servers (tasks/core/engines/vllm/delivery.py)."""
     clocks: dict[str, list[Positive]] = Field(default_factory=dict)
     """When each rollout ("task#index") was opened and its turns were answered, seconds since the epoch."""
     world_faults: dict[str, Count] = Field(default_factory=dict)

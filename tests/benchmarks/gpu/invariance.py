@@ -19,8 +19,7 @@ from gpu.device import attempt, find_device, write_part
 from gpu.mfu import LORA
 from gpu.vllm import SMALL, Load, Turn, make_turns, save_model, write_adapter
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm.engine import VllmEngine
-from tasks.core.engines.vllm.opening import open_vllm
+from tasks.core.engines.vllm.engine import VllmEngine, open_vllm
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.policies.chat_format import ChatFormat

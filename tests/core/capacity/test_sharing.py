@@ -11,7 +11,7 @@ from tasks.core.capacity.known_models import KNOWN_MODELS
 from tasks.core.capacity.memory import Sharing, choose_sharing, memory_of
 from tasks.core.capacity.plan import make_plan
 from tasks.core.config.stage_inputs import MemoryInputs, ScoringInputs
-from tasks.core.engines.vllm.opening import learner_bytes
+from tasks.core.engines.vllm.engine import learner_bytes
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.policies.checkpoint_files import read_model_config
 from tasks.core.records.layout import Layout

@@ -5,15 +5,15 @@ import time
 
 import pytest
 
-from tasks.core.chat_servers import pace as pace_module
-from tasks.core.chat_servers.pace import Pace
+from tasks.core.chat_servers import client as client_module
+from tasks.core.chat_servers.client import Pace
 
 MINUTE_S = 1.0
 
 
 @pytest.fixture(autouse=True)
 def short_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace_module, "MINUTE_S", MINUTE_S)
+    monkeypatch.setattr(client_module, "MINUTE_S", MINUTE_S)
 
 
 def begun(pace: Pace, *tokens: int) -> list[float]:

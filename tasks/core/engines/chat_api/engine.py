@@ -12,9 +12,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tasks.core.chat_servers.answers import PromptTooLong
-from tasks.core.chat_servers.client import Call
+from tasks.core.chat_servers.client import Call, PayingClient
 from tasks.core.chat_servers.paid_answers import PaidAnswer
-from tasks.core.chat_servers.paying_client import PayingClient
 from tasks.core.chat_servers.settings import ChatApiConfig
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest
 from tasks.core.policies.chat_format import ChatFormat

@@ -31,11 +31,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from tasks.core.engines.transformers.conversations import IDLE, QUEUED, SAMPLING, Conversations, Rows
-from tasks.core.engines.transformers.decode_attention import read_by, use_decode_attention
-from tasks.core.engines.transformers.passes import Pass, next_ids, prompt_batches, prompts
-from tasks.core.engines.transformers.row_cache import AllCached, RowCache
+from tasks.core.engines.transformers.decode_attention import FREE, Tiles, read_by, use_decode_attention
+from tasks.core.engines.transformers.passes import AllCached, Pass, RowCache, next_ids, prompt_batches, prompts
 from tasks.core.engines.transformers.self_check import Trial, first_that_holds
-from tasks.core.engines.transformers.tiles import FREE, Tiles
 from tasks.core.interfaces.engine import Generation, GenerationRequest, check_request, check_room
 from tasks.core.policies.head import body_of, use_float32_logits
 from tasks.core.policies.layers import foreign_layer

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tasks.core.engines.transformers.decode_attention import attend, takes_products
-from tasks.core.engines.transformers.tiles import FREE, LADDER, Tiles
+from tasks.core.engines.transformers.decode_attention import FREE, LADDER, Tiles, attend, takes_products
 from tasks.core.interfaces.engine import Engine, Generation, GenerationRequest, SamplingSettings
 from tasks.core.policies.pass_threads import one_thread
 

@@ -1,7 +1,6 @@
 """The vLLM engine: a server process in an interpreter of its own, token ids in, token ids and log-probs out.
 
-`launching` describes how a server is started, and `supervisor` is the process that it lives and dies with. `own_server`
-finds or starts one server. `server_provider` provides all servers of the engine, ours or external. `client` talks to
-one server, `server_pool` gives them the policy, and `weight_sync_check` proves that they sample from it. `engine` is
-the Engine over them all.
+`launching` describes how a server is started, and `supervisor` is the process that it lives and dies with. `servers`
+finds, starts or waits for all servers of the engine, ours or external. `client` talks to one server, `server_pool`
+gives them the policy, and `delivery` proves that they sample from it. `engine` is the Engine over them all.
 """

@@ -16,7 +16,7 @@ class Vllm(EngineKind[VllmConfig]):
     in_process = False
 
     def open(self, settings: VllmConfig, needs: EngineNeeds) -> Engine:
-        from tasks.core.engines.vllm.opening import open_vllm
+        from tasks.core.engines.vllm.engine import open_vllm
 
         return open_vllm(settings, needs.policy, needs.base_policy, needs.chat, needs.memory)
 

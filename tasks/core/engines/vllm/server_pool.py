@@ -14,12 +14,11 @@ from tasks.core.engines.vllm.client import (
     ServerLost,
     WrongPolicy,
 )
-from tasks.core.engines.vllm.delivery import prove_delivery, require_base
+from tasks.core.engines.vllm.delivery import Delivery, prove_delivery, require_base
 from tasks.core.engines.vllm.launching import Address
 from tasks.core.engines.vllm.probe_records import ProbeRecords
-from tasks.core.engines.vllm.server_provider import ServerProvider
+from tasks.core.engines.vllm.servers import ExternalServers, OwnServers
 from tasks.core.engines.vllm.settings import LONGEST_TURN_S, VllmConfig
-from tasks.core.engines.vllm.weight_sync_check import Delivery
 from tasks.core.policies.checkpoint_files import ADAPTER_WEIGHTS, policy_digest, weights_file
 from tasks.core.records.delivery_probe import DeliveryProbe
 
@@ -45,7 +44,7 @@ class ServerHandle:
 class ServerPool:
     """All servers of an engine. Coroutines run in the engine's event loop, everything else in the caller's thread."""
 
-    def __init__(self, provider: ServerProvider, records: ProbeRecords, config: VllmConfig) -> None:
+    def __init__(self, provider: OwnServers | ExternalServers, records: ProbeRecords, config: VllmConfig) -> None:
         self._provider, self._records, self._config = provider, records, config
         self._policy: Path | None = None
         self._served: Served | None = None

@@ -9,9 +9,8 @@ from itertools import takewhile
 from typing import Any, Protocol
 
 from tasks.core.chat_servers.answers import ChatTurn, PromptTooLong
-from tasks.core.chat_servers.client import ChatMessage
+from tasks.core.chat_servers.client import ChatMessage, PayingClient
 from tasks.core.chat_servers.paid_answers import PaidAnswers
-from tasks.core.chat_servers.paying_client import PayingClient
 from tasks.core.chat_servers.settings import ChatApiConfig
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.processes.event_loop import EventLoopThread

@@ -7,8 +7,11 @@ from hypothesis import strategies as st
 from torch.nn.functional import scaled_dot_product_attention
 
 from tasks.core.engines.transformers.decode_attention import (
+    FREE,
+    LADDER,
     Read,
     Reading,
+    Tiles,
     decode_attention,
     make_read,
     prompt_reads,
@@ -16,7 +19,6 @@ from tasks.core.engines.transformers.decode_attention import (
     short_length,
     step_reads,
 )
-from tasks.core.engines.transformers.tiles import FREE, LADDER, Tiles
 
 LIKE = torch.zeros(())
 ONE = Tiles(1, 1, query_alone=True)

@@ -16,9 +16,9 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.transformers import self_check
+from tasks.core.engines.transformers.decode_attention import FREE, LADDER, Tiles
 from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.engines.transformers.own_cache import OwnCacheEngine
-from tasks.core.engines.transformers.tiles import FREE, LADDER, Tiles
 from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings
 from tasks.core.policies.loading import load_base_model
 from tests.tiny_models import tiny_qwen2

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 from tasks.core.engines.transformers import self_check
+from tasks.core.engines.transformers.decode_attention import FREE, Tiles
 from tasks.core.engines.transformers.engine import TransformersEngine
 from tasks.core.engines.transformers.self_check import (
     Trial,
@@ -16,7 +17,6 @@ from tasks.core.engines.transformers.self_check import (
     first_that_holds,
     products_hold,
 )
-from tasks.core.engines.transformers.tiles import FREE, Tiles
 from tests.tiny_models import tiny_qwen2
 
 TILES = Tiles(16, 64, query_alone=True)

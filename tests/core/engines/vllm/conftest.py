@@ -9,8 +9,7 @@ import torch
 
 from tasks.core.config.policy import LoraSettings, PolicyConfig
 from tasks.core.engines.vllm import probe_records
-from tasks.core.engines.vllm.engine import VllmEngine
-from tasks.core.engines.vllm.opening import open_vllm
+from tasks.core.engines.vllm.engine import VllmEngine, open_vllm
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.loading import load_base_model, load_tokenizer, save_policy, trainable_policy

@@ -14,8 +14,7 @@ from tasks.core.config.collection import AgentLimits, EarlyStop
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.transformers.conversations import truncated
 from tasks.core.engines.vllm.client import EngineUnavailable, ServerLost, WrongPolicy
-from tasks.core.engines.vllm.engine import VllmEngine
-from tasks.core.engines.vllm.opening import open_vllm
+from tasks.core.engines.vllm.engine import VllmEngine, open_vllm
 from tasks.core.engines.vllm.probe_records import LocalModel
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest, SamplingSettings

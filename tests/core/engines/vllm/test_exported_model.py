@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.core.engines.vllm.opening import open_vllm
+from tasks.core.engines.vllm.engine import open_vllm
 from tasks.core.engines.vllm.probe_records import LocalModel
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.exports.exported_policy import ExportedPolicy

@@ -13,8 +13,7 @@ import pytest
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm.client import ServerLost
-from tasks.core.engines.vllm.engine import VllmEngine
-from tasks.core.engines.vllm.opening import open_vllm
+from tasks.core.engines.vllm.engine import VllmEngine, open_vllm
 from tasks.core.engines.vllm.probe_records import LocalModel
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings

@@ -11,8 +11,7 @@ from safetensors.torch import save_file
 
 from tasks.core.config.collection import AgentLimits
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm.engine import VllmEngine
-from tasks.core.engines.vllm.opening import open_vllm
+from tasks.core.engines.vllm.engine import VllmEngine, open_vllm
 from tasks.core.engines.vllm.probe_records import LocalModel
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interfaces.world import World

@@ -20,11 +20,11 @@ from pydantic import ValidationError
 from flows.cli.app import main
 from tasks.core.capacity.memory import Sharing
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.engines.vllm import own_server
+from tasks.core.engines.vllm import servers
 from tasks.core.engines.vllm.client import EngineUnavailable, Sampled, ServerClient, ServerGone
+from tasks.core.engines.vllm.engine import launch_specs
 from tasks.core.engines.vllm.launching import Address, LaunchSpec, allowed_rank
-from tasks.core.engines.vllm.opening import launch_specs
-from tasks.core.engines.vllm.server_provider import ExternalServers, _weights_alone
+from tasks.core.engines.vllm.servers import ExternalServers, _weights_alone
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.processes.running import Process, find_process, pipeline_process
 
@@ -245,13 +245,13 @@ def test_turns_whose_client_is_replaced_are_to_be_asked_for_again() -> None:
 
 
 def test_what_another_machine_keeps_in_a_shared_folder_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_server, "_HOST", "node")
+    monkeypatch.setattr(servers, "_HOST", "node")
     gone = subprocess.Popen(["true"])
     gone.wait()
     names = (f"node-{gone.pid}-0.json", f"node-{os.getpid()}-0.json", f"node-0-{gone.pid}-0.json", "node-0-1-0.log")
     for name in names:
         (tmp_path / name).write_text("{}")
-    own_server._sweep(tmp_path)
+    servers._sweep(tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == set(names[1:])
 
 

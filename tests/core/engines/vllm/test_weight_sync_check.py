@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm.client import WrongPolicy
-from tasks.core.engines.vllm.weight_sync_check import Comparison, check_delivery, compare
+from tasks.core.engines.vllm.delivery import Comparison, check_delivery, compare
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.delivery_probe import lasting_sequences, sequence_logprobs
 from tasks.core.policies.loading import load_base_model
