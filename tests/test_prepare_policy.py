@@ -57,7 +57,7 @@ def test_the_initial_checkpoint_has_a_record_that_says_what_the_base_says(root: 
     assert max(probe.lasting[0].token_ids) < 256
     local = LocalModel(root / "data/policy", inputs.inputs.policy)
     for one in probe.lasting:
-        (read,) = local.logprobs([None], one.token_ids)
+        ((read,),) = local.readings([None], [one.token_ids])
         assert one.logprobs == pytest.approx(read, abs=1e-5)
 
 

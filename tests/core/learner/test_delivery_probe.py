@@ -117,7 +117,7 @@ def test_bfloat16_is_read_in_bfloat16(base: Path, make_rollouts: MakeRollouts, t
     rounded = LocalModel(layout.base_policy, config)
     ids, found = probe.lasting[0].token_ids, torch.tensor(probe.lasting[0].logprobs)
     gaps = [
-        (torch.tensor(model.logprobs([layout.policy("i001")], ids)[0]) - found).abs().mean()
+        (torch.tensor(model.readings([layout.policy("i001")], [ids])[0][0]) - found).abs().mean()
         for model in (rounded, exact)
     ]
     assert gaps[0] < gaps[1]

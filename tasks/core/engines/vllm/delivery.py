@@ -171,8 +171,6 @@ def check_delivery(
 
 
 BASE, BEFORE = "the base model", "the policy before it"
-_SAMPLED = 8
-"""Tokens that are sampled and then read: a server must sample from the same distribution that it reads by."""
 _SEED = 20250201
 _log = logging.getLogger(__name__)
 
@@ -215,30 +213,17 @@ async def require_base(client: ServerClient, model: str, root: str, probe: Deliv
 
 async def _readings(client: ServerClient, model: str, sequences: Sequence[ProbeSequence]) -> list[float]:
     """Return the server's log-probs of all sequences, concatenated; the first id of each has none."""
-    readings = await asyncio.gather(*(_reading(client, model, reading.token_ids) for reading in sequences))
-    return [value for reading in readings for value in reading]
-
-
-async def _reading(client: ServerClient, model: str, ids: Sequence[int]) -> list[float]:
-    sampled = await client.sample(
-        model, ids, temperature=1.0, max_tokens=1, stop_ids=(), seed=_SEED, prompt_logprobs=True
-    )
-    return sampled.prompt_logprobs
+    settings: dict[str, Any] = {"temperature": 1.0, "max_tokens": 1, "stop_ids": (), "seed": _SEED}
+    asked = (client.sample(model, read.token_ids, prompt_logprobs=True, **settings) for read in sequences)
+    return [value for reading in await asyncio.gather(*asked) for value in reading.prompt_logprobs]
 
 
 def _cut(sequence: ProbeSequence, room: int) -> ProbeSequence:
     """Return the sequence, cut so that the server has room for it and one more token."""
     ids = sequence.token_ids[: max(2, room - 1)]
-
-    def cut(values: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        return None if values is None else values[: len(ids) - 1]
-
-    return ProbeSequence(
-        token_ids=ids,
-        logprobs=sequence.logprobs[: len(ids) - 1],
-        base=cut(sequence.base),
-        previous=cut(sequence.previous),
-    )
+    columns = {"base": sequence.base, "previous": sequence.previous, "logprobs": sequence.logprobs}
+    cut = {name: values[: len(ids) - 1] for name, values in columns.items() if values is not None}
+    return sequence.model_copy(update={"token_ids": ids, **cut})
 
 
 def _others(sequences: Sequence[ProbeSequence], *, of_base: bool) -> Iterator[tuple[str, Reading]]:

@@ -20,7 +20,7 @@ from tasks.core.capacity.flops import ModelShape
 from tasks.core.capacity.memory import Sharing, choose_sharing, engine_memory, memory_of
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.stage_inputs import MemoryInputs
-from tasks.core.engines.vllm.client import Sampled, ServerGone
+from tasks.core.engines.vllm.client import ServerGone
 from tasks.core.engines.vllm.interpreter import vllm_recipe
 from tasks.core.engines.vllm.launching import LaunchSpec
 from tasks.core.engines.vllm.probe_records import ProbeRecords
@@ -51,7 +51,7 @@ class VllmEngine:
         self._home: dict[str, ServerHandle] = {}
         self._turns: dict[str, _Turn] = {}
         self._done: SimpleQueue[_Turn] = SimpleQueue()
-        self._callback: Callable[[], None] = _ignore
+        self._callback: Callable[[], None] = lambda: None
         self._loop = EventLoopThread("vllm")
 
     @property
@@ -83,7 +83,7 @@ class VllmEngine:
         and 0.01.
         """
         self._check(request)
-        server = self._home.get(request.sequence_id) or self._pool.least_busy()
+        server = self._home.get(request.sequence_id) or min(self._pool.servers, key=lambda server: len(server.turns))
         self._home[request.sequence_id] = server
         server.turns.add(request.sequence_id)
         turn = self._turns[request.sequence_id] = _Turn(request, server)
@@ -179,16 +179,8 @@ class VllmEngine:
                 # Shielded: if this turn is aborted, other turns still wait for the server.
                 await asyncio.shield(self._pool.restart(server, epoch, gone))
             else:
-                return _generation(request, sampled)
-
-
-def _generation(request: GenerationRequest, sampled: Sampled) -> Generation:
-    stopped = sampled.ids[-1] in request.sampling.stop_ids
-    return Generation(request.sequence_id, tuple(sampled.ids), tuple(sampled.logprobs), "stop" if stopped else "length")
-
-
-def _ignore() -> None:
-    """Do nothing; the default callback."""
+                reason: Any = "stop" if sampled.ids[-1] in sampling.stop_ids else "length"
+                return Generation(request.sequence_id, tuple(sampled.ids), tuple(sampled.logprobs), reason)
 
 
 def open_vllm(

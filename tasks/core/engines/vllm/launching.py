@@ -76,49 +76,39 @@ class LaunchSpec:
         }
         if self.context_length is not None:
             options["--max-model-len"] = self.context_length
-        options |= self._lora_options() | self._device_options()
         flags = ["--tokens-only", "--skip-tokenizer-init", "--enable-prefix-caching"]
-        flags += ["--enable-lora"] if self.lora_rank else []
-        # On a CPU, vLLM crashes on a prompt that it reads in chunks and samples with a seed (0.32.0: "CPU Generator
-        # does not
-        # use offset").
-        flags += ["--enforce-eager", "--no-enable-chunked-prefill"] if self.device == "cpu" else []
+        if self.lora_rank is not None:
+            options |= {"--max-lora-rank": allowed_rank(self.lora_rank), "--max-loras": 1}
+            flags += ["--enable-lora"]
+        if self.device == "cpu":
+            options["--block-size"] = 32
+            # vLLM crashes on a prompt that it reads in chunks and samples with a seed (0.32.0: "CPU Generator does not
+            # use offset").
+            flags += ["--enforce-eager", "--no-enable-chunked-prefill"]
+        else:
+            options |= {"--tensor-parallel-size": len(self.gpus), "--gpu-memory-utilization": self.memory_share}
         named = [part for name, value in options.items() for part in (name, str(value))]
         return [str(self.python), "-P", api_server.__file__, *named, *flags, *self.arguments]
 
     def variables(self, cache: Path) -> dict[str, str]:
         """Return this process's variables for vLLM's interpreter, with downloads and usage reports turned off."""
         kept = {name: value for name, value in inherited_variables().items() if name != "DVC_STAGE"}
-        return (
-            kept
-            | self._device_variables()
-            | {
-                "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
-                "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": str(KEEP_ALIVE_S),
-                "VLLM_CACHE_ROOT": str(cache),
-                "VLLM_NO_USAGE_STATS": "1",
-                "VLLM_DO_NOT_TRACK": "1",
-                "HF_HUB_OFFLINE": "1",
-            }
-        )
-
-    def _lora_options(self) -> dict[str, object]:
-        if self.lora_rank is None:
-            return {}
-        return {"--max-lora-rank": allowed_rank(self.lora_rank), "--max-loras": 1}
-
-    def _device_options(self) -> dict[str, object]:
-        if self.device == "cpu":
-            return {"--block-size": 32}
-        return {"--tensor-parallel-size": len(self.gpus), "--gpu-memory-utilization": self.memory_share}
+        ours = {
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+            "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": str(KEEP_ALIVE_S),
+            "VLLM_CACHE_ROOT": str(cache),
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_DO_NOT_TRACK": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+        return kept | self._device_variables() | ours
 
     def _device_variables(self) -> dict[str, str]:
         if self.device == "cuda":
             invariant = {"VLLM_BATCH_INVARIANT": "1"} if self.batch_invariant else {}
             return {"CUDA_VISIBLE_DEVICES": _cuda_devices(self.gpus)} | invariant
         # Without multiprocessing the server starts in half the time and samples faster. vLLM binds threads to whole
-        # sockets;
-        # our servers share the machine with the world and the learner.
+        # sockets; our servers share the machine with the world and the learner.
         threads = {} if self.cpu_threads is None else {"OMP_NUM_THREADS": str(self.cpu_threads)}
         return threads | {
             "VLLM_CPU_KVCACHE_SPACE": str(self.kv_cache_gib),

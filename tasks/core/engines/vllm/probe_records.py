@@ -13,6 +13,9 @@ from pathlib import Path
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.checkpoint_files import policy_digest
+from tasks.core.policies.delivery_probe import lasting_sequences, probe_sequence, read_probe, sequence_logprobs
+from tasks.core.policies.loading import empty_base_model, load_base_model
+from tasks.core.policies.policy_weights import PolicyWeights
 from tasks.core.records.delivery_probe import DeliveryProbe
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import ArtifactError, fingerprint
@@ -31,19 +34,11 @@ class LocalModel:
         self._folder = base_policy
         self._config = config.model_copy(update={"device": "cpu"})
 
-    def logprobs(self, policies: Sequence[Path | None], ids: Sequence[int]) -> list[list[float]]:
-        """Return each policy's (None: the base) log-probs of all ids except the first, at temperature 1.
+    def readings(self, policies: Sequence[Path | None], sequences: Sequence[Sequence[int]]) -> list[list[list[float]]]:
+        """Return each policy's (None: the base) log-probs of each sequence's ids except the first, at temperature 1.
 
         Raises ValueError, naming file and tensor, for a checkpoint that does not fit the base model.
         """
-        return [reading for (reading,) in self.readings(policies, [ids])]
-
-    def readings(self, policies: Sequence[Path | None], sequences: Sequence[Sequence[int]]) -> list[list[list[float]]]:
-        """Return `logprobs` of several sequences, by policy, loading the model once."""
-        from tasks.core.policies.delivery_probe import sequence_logprobs
-        from tasks.core.policies.loading import load_base_model
-        from tasks.core.policies.policy_weights import PolicyWeights
-
         model = load_base_model(self._folder, self._config)
         weights, logprobs = PolicyWeights(model), []
         for policy in policies:
@@ -65,19 +60,12 @@ class ProbeRecords:
         Raises ArtifactError for a damaged record, ValueError for a checkpoint that does not fit the base model.
         """
         with self._asked:
-            return self._written(policy) or self._kept(policy) or self._computed(policy)
+            written = None if policy is None else read_probe(policy)
+            return written or self._kept(policy) or self._computed(policy)
 
     def require_fit(self, policy: Path) -> None:
         """Raise ValueError, naming the tensor, if an adapter does not fit the base model. Loads no weights."""
-        from tasks.core.policies.loading import empty_base_model
-        from tasks.core.policies.policy_weights import PolicyWeights
-
         PolicyWeights(empty_base_model(self._base, self._config)).load(policy)
-
-    def _written(self, policy: Path | None) -> DeliveryProbe | None:
-        from tasks.core.policies.delivery_probe import read_probe
-
-        return None if policy is None else read_probe(policy)
 
     def _kept(self, policy: Path | None) -> DeliveryProbe | None:
         try:
@@ -86,8 +74,6 @@ class ProbeRecords:
             return None
 
     def _computed(self, policy: Path | None) -> DeliveryProbe:
-        from tasks.core.policies.delivery_probe import lasting_sequences, probe_sequence
-
         name = policy or self._base
         _log.warning("%s: its folder has no record of its log-probs; computing one on the CPU, once", name)
         sequences = lasting_sequences(self._chat, self._vocabulary)

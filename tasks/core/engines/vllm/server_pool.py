@@ -48,7 +48,7 @@ class ServerPool:
         self._provider, self._records, self._config = provider, records, config
         self._policy: Path | None = None
         self._served: Served | None = None
-        self._servers: list[ServerHandle] = []
+        self.servers: list[ServerHandle] = []
         self._deliveries: list[Delivery] = []
         self._loaded: set[str] = set()
         """Names of our adapters; external servers may also hold those of others."""
@@ -63,9 +63,6 @@ class ServerPool:
     @property
     def context_length(self) -> int:
         return self._room(self.served)
-
-    def least_busy(self) -> ServerHandle:
-        return min(self._servers, key=lambda server: len(server.turns))
 
     def start(self, policy: Path | None) -> list[Address]:
         """Start the servers for `policy`; `sync_weights` then delivers it."""
@@ -87,10 +84,10 @@ class ServerPool:
     async def sync_weights(self, addresses: Sequence[Address]) -> None:
         """Deliver the policy to the servers at `addresses`, all at once, and prove that they have it."""
         await self.disconnect()
-        self._servers = [ServerHandle(index, self._client(address)) for index, address in enumerate(addresses)]
+        self.servers = [ServerHandle(index, self._client(address)) for index, address in enumerate(addresses)]
         probe = await asyncio.to_thread(self._records.of, self._policy)
         # Let every sync finish: a server that is refused unloads its adapter, which another failure must not interrupt.
-        synced = await asyncio.gather(*(self._begin(server, probe) for server in self._servers), return_exceptions=True)
+        synced = await asyncio.gather(*(self._begin(server, probe) for server in self.servers), return_exceptions=True)
         for error in synced:
             if isinstance(error, ServerGone):
                 raise ServerLost(f"a vLLM server died while it loaded the policy: {error}") from None
@@ -106,9 +103,9 @@ class ServerPool:
         return taken
 
     async def disconnect(self) -> None:
-        for server in self._servers:
+        for server in self.servers:
             await server.client.close()
-        self._servers = []
+        self.servers = []
 
     async def _begin(self, server: ServerHandle, probe: DeliveryProbe) -> Served:
         """Sync a server for the first time. One of others' may come back; our own died of what it was given."""

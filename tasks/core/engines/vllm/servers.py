@@ -52,11 +52,6 @@ class OwnServer:
         self._found: LaunchSpec | None = None
         """The specification of a running server that `start` reused."""
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether this process is the pipeline, so that nobody can use the server after it."""
-        return self._owner.pid == os.getpid()
-
     def start(self, spec: LaunchSpec) -> None:
         """Start a server with `spec`, unless it is already running; end a server with another specification first."""
         state = self._read()
@@ -118,9 +113,6 @@ class OwnServer:
         assert supervisor.stdin is not None
         with supervisor.stdin as stdin:
             stdin.write(json.dumps(launch).encode())
-        self._await_state(supervisor)
-
-    def _await_state(self, supervisor: "subprocess.Popen[bytes]") -> None:
         while not self._state.exists():
             if supervisor.poll() is not None:
                 raise EngineUnavailable(f"vLLM server {self.index} could not be started.\n{self._last_words()}")
@@ -176,7 +168,11 @@ class OwnServers:
 
     def start(self, checkpoint: Path | None) -> list[Address]:
         """Start all servers that are not yet running, at once. Raises EngineUnavailable."""
-        self._present = [_serving(spec, checkpoint) for spec in self._specs]
+        self._present = self._specs
+        if checkpoint is not None:
+            weights = policy_digest(checkpoint)
+            folder = _weights_alone(checkpoint, weights)
+            self._present = [replace(spec, model=folder, weights=weights) for spec in self._specs]
         for server, spec in zip(self._servers, self._present, strict=True):
             server.start(spec)
         return [server.await_health(self._timeout_s) for server in self._servers]
@@ -192,9 +188,9 @@ class OwnServers:
             server.stop()
 
     def close(self) -> None:
-        for server in self._servers:
-            if server.is_ours:
-                server.stop()
+        """End them if this process is the pipeline, so that nobody can use them after it."""
+        if pipeline_process().pid == os.getpid():
+            self.stop()
 
 
 class ExternalServers:
@@ -236,13 +232,6 @@ class ExternalServers:
 
     def close(self) -> None:
         """Do nothing: the servers are not ours."""
-
-
-def _serving(spec: LaunchSpec, checkpoint: Path | None) -> LaunchSpec:
-    if checkpoint is None:
-        return spec
-    weights = policy_digest(checkpoint)
-    return replace(spec, model=_weights_alone(checkpoint, weights), weights=weights)
 
 
 def _weights_alone(checkpoint: Path, digest: str) -> Path:

@@ -31,7 +31,16 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _exit)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o077)  # the state file holds the server's key
-    server = _start(launch)
+    with Path(launch["log"]).open("ab") as log:
+        server = subprocess.Popen(
+            launch["command"],
+            env=launch["variables"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+            preexec_fn=parent_death_signal(),
+        )
     try:
         started = find_process(os.getpid()).started
         write_json(state, {**launch["about"], "supervisor": os.getpid(), "supervisor_started": started})
@@ -48,29 +57,11 @@ def main() -> int:
 
 def end_group(server: "subprocess.Popen[bytes]") -> None:
     """Ask the server's process group to end, then kill what is left of it."""
-    _signal_group(server.pid, signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        server.wait(_GRACE_S)
-    _signal_group(server.pid, signal.SIGKILL)
-    server.wait()
-
-
-def _start(launch: dict[str, Any]) -> "subprocess.Popen[bytes]":
-    with Path(launch["log"]).open("ab") as log:
-        return subprocess.Popen(
-            launch["command"],
-            env=launch["variables"],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            process_group=0,
-            preexec_fn=parent_death_signal(),
-        )
-
-
-def _signal_group(group: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, number)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(_GRACE_S)
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

@@ -25,7 +25,7 @@ Write = Callable[..., Path]
 
 def sampled_from(engine: VllmEngine, ids: list[int]) -> list[float]:
     """Log-probs of the ids by the first server, under the name that turns are sampled by."""
-    server = engine._pool._servers[0]
+    server = engine._pool.servers[0]
     coroutine = server.client.sample(
         server.model, ids, temperature=1.0, max_tokens=1, stop_ids=(), seed=0, prompt_logprobs=True
     )
@@ -42,7 +42,7 @@ def test_a_record_is_all_that_a_delivery_needs(
     def refuse(*_: object) -> None:
         raise AssertionError("the base model was loaded")
 
-    monkeypatch.setattr("tasks.core.policies.loading.load_base_model", refuse)
+    monkeypatch.setattr("tasks.core.engines.vllm.probe_records.load_base_model", refuse)
     engine.load_adapter(first)
     engine._pool.take_deliveries()
     engine.load_adapter(second)
@@ -82,7 +82,7 @@ def test_the_previous_adapter_under_the_new_ones_name_is_replaced(
     found.load_adapter(new)
     assert "serves another policy under this policy's name" in capfd.readouterr().err
     ids = lasting_sequences(chat, VOCABULARY)[1]
-    expected, before = LocalModel(SHIPPED, POLICY).logprobs([new, old], ids)
+    (expected,), (before,) = LocalModel(SHIPPED, POLICY).readings([new, old], [ids])
     assert mean_difference(sampled_from(found, ids), expected) < 1e-4 < mean_difference(expected, before)
     found.load_adapter(None)
     found.close()
@@ -97,5 +97,5 @@ def test_a_server_that_keeps_the_old_policy_is_refused_and_the_adapter_unloaded(
     stale = recorded(moved(old, tmp_path / "stale", 0.0, 0), old, chat, POLICY, of=new)
     with pytest.raises(WrongPolicy, match="the policy was not delivered: on a scale from the policy before it"):
         engine.load_adapter(stale)
-    server = engine._pool._servers[0]
+    server = engine._pool.servers[0]
     assert f"policy-{policy_digest(stale)[:16]}" not in engine._loop.run(server.client.served()).adapters

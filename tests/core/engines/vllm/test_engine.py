@@ -58,7 +58,7 @@ def worst_mean(policy: Path | None, requests: Sequence[GenerationRequest], done:
     local, worst = LocalModel(SHIPPED, POLICY), 0.0
     for one in requests:
         turn = done[one.sequence_id]
-        (full,) = local.logprobs([policy], [*one.prompt_ids, *turn.token_ids])
+        ((full,),) = local.readings([policy], [[*one.prompt_ids, *turn.token_ids]])
         worst = max(worst, mean_difference(full[len(one.prompt_ids) - 1 :], turn.logprobs))
     return worst
 
@@ -172,7 +172,7 @@ def test_prompts_that_do_not_fit_one_step_together_are_sampled_with_seeds(engine
     engine.load_adapter(None)
     asked = [request(f"l{place}", [(place * 7 + i) % 800 for i in range(500 + place)], tokens=2) for place in range(24)]
     assert len(answers(engine, asked)) == 24
-    assert not any(server.restarts for server in engine._pool._servers)
+    assert not any(server.restarts for server in engine._pool.servers)
 
 
 def test_an_early_stop_aborts_the_turns_in_flight(urls: tuple[str, ...], chat: ChatFormat, world: World) -> None:
@@ -254,10 +254,10 @@ def test_runs_on_the_same_found_server_leave_each_other_their_adapters(
     one, other = (open_vllm(VllmConfig(urls=urls, restarts=0), POLICY, SHIPPED, chat) for _ in range(2))
     one.load_adapter(adapters(21))
     other.load_adapter(adapters(22))
-    before = other._pool._servers[0].model
+    before = other._pool.servers[0].model
     assert len(answers(one, [request("a", prompts(chat, 1)[0])])) == 1
     other.load_adapter(adapters(23))
-    assert before not in other._loop.run(other._pool._servers[0].client.served()).adapters
+    assert before not in other._loop.run(other._pool.servers[0].client.served()).adapters
     assert len(answers(one, [request("b", prompts(chat, 1)[0])])) == 1
     one.close()
     other.close()
@@ -266,7 +266,7 @@ def test_runs_on_the_same_found_server_leave_each_other_their_adapters(
 def test_a_turn_waits_while_its_server_is_given_its_policy(urls: tuple[str, ...], chat: ChatFormat) -> None:
     found = open_vllm(VllmConfig(urls=urls, restarts=0), POLICY, SHIPPED, chat)
     found.load_adapter(None)
-    (server,) = found._pool._servers
+    (server,) = found._pool.servers
 
     async def given() -> None:
         async with server.lock:

@@ -43,7 +43,7 @@ def test_an_exported_folder_samples_as_base_and_adapter(
         sampled = [place for place, mine in enumerate(row["policy_mask"]) if mine]
         served = [row["engine_logprobs"][place] for place in sampled]
         for policy, found in ((adapter, trained), (None, untrained)):
-            (full,) = local.logprobs([policy], row["token_ids"])
+            ((full,),) = local.readings([policy], [row["token_ids"]])
             found.append(mean_difference([full[place - 1] for place in sampled], served))
     print(f"mean |log-prob| apart: {max(trained):.2e} from base and adapter, {min(untrained):.2e} from the base")
     assert max(trained) < 1e-4

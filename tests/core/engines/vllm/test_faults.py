@@ -148,7 +148,7 @@ def test_a_killed_server_comes_back_and_its_turns_are_played_again(
     assert set(done) == {one.sequence_id for one in asked}
     for one in asked:
         turn = done[one.sequence_id]
-        (full,) = LocalModel(SHIPPED, POLICY).logprobs([folder], [*one.prompt_ids, *turn.token_ids])
+        ((full,),) = LocalModel(SHIPPED, POLICY).readings([folder], [[*one.prompt_ids, *turn.token_ids]])
         assert mean_difference(full[len(one.prompt_ids) - 1 :], turn.logprobs) < 1e-4
     assert victim.pid not in [server.pid for server in servers()]
     assert not any(worker.is_running() for worker in workers), "vLLM's workers outlive a killed server by themselves"

@@ -61,7 +61,7 @@ def difference(rows: list[dict[str, Any]], policy: Path | None) -> float:
     """Largest mean |engine - full forward pass| over the sampled tokens of a rollout."""
     local, found = LocalModel(SHIPPED, POLICY), []
     for row in rows:
-        (full,) = local.logprobs([policy], row["token_ids"])
+        ((full,),) = local.readings([policy], [row["token_ids"]])
         sampled = [place for place, mine in enumerate(row["policy_mask"]) if mine]
         found.append(
             mean_difference([full[place - 1] for place in sampled], [row["engine_logprobs"][p] for p in sampled])
