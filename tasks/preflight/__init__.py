@@ -56,23 +56,22 @@ def longest_batch(length: int, rollouts: int, vocabulary: int, turns: int, seed:
     All tokens except the first are the policy's, since those need logits; advantages have both signs, so that gradients
     are not 0.
     """
-    return [_row(index, length, vocabulary, turns, derive_seed(seed, index)) for index in range(rollouts)]
-
-
-def _row(index: int, length: int, vocabulary: int, turns: int, seed: int) -> Row:
-    generator = np.random.Generator(np.random.PCG64(seed))
-    turn = np.sort(generator.integers(0, turns, length))
-    return {
-        "task_id": "preflight",
-        "rollout_index": index,
-        "token_ids": generator.integers(0, vocabulary, length + 1).tolist(),
-        "policy_mask": [False] + [True] * length,
-        "turn_index": [-1, *turn.tolist()],
-        "engine_logprobs": [0.0] + [-1.0] * length,
-        "sequence_begins": [0],
-        "return": 0.0,
-        "advantage": 0.5 if index % 2 else -0.5,
-    }
+    rows = []
+    for index in range(rollouts):
+        generator = np.random.Generator(np.random.PCG64(derive_seed(seed, index)))
+        row = {
+            "task_id": "preflight",
+            "rollout_index": index,
+            "turn_index": [-1, *np.sort(generator.integers(0, turns, length)).tolist()],
+            "token_ids": generator.integers(0, vocabulary, length + 1).tolist(),
+            "policy_mask": [False] + [True] * length,
+            "engine_logprobs": [0.0] + [-1.0] * length,
+            "sequence_begins": [0],
+            "return": 0.0,
+            "advantage": 0.5 if index % 2 else -0.5,
+        }
+        rows.append(row)
+    return rows
 
 
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
@@ -129,10 +128,21 @@ def _try_update(
     rows = longest_batch(length, played, int(config["vocab_size"]), inputs.limits.max_turns, SEED)
     started = time.perf_counter()
     write_rows(trial.training_batch(iteration_key(1)), rows, TRAINING_BATCH)
-    write_document(trial.advantage_summary(iteration_key(1)), _summary(len(rows)))
+    summary = AdvantageSummary(
+        mean_return=0.0,
+        group_return_std=0.0,
+        rollouts=played,
+        finished_rollouts=played,
+        kept_rollouts=played,
+        end_reasons={"completed": played},
+    )
+    write_document(trial.advantage_summary(iteration_key(1)), summary)
     with memory_explained(inputs, config, each * length):
         job = _job(inputs, trial.root, played, max(inputs.tokens_per_pack, each * length), fastest)
-        passes = _try(job, context)
+        if ranks > 1:
+            passes = train_on_ranks(job, context.ranks).passes
+        else:
+            passes = train(job, read_batch(job), context.cache).passes
     took = time.perf_counter() - started
     print(f"preflight: {played // rollouts} x {each * length:,} positions fit, {took:.1f} s{_peak()}")
     return Preflight(positions=each * length, rollouts=rollouts, ranks=ranks, passes=passes)
@@ -146,36 +156,18 @@ def memory_explained(inputs: PreflightInputs, config: Mapping[str, Any], positio
         yield
     except (RuntimeError, MemoryError) as error:
         memory = memory_of(inputs, config, device(inputs.policy).type).learner
-        if _ran_out_of_memory(error) or (_was_killed(error) and _lacked_memory(killed_before, memory, inputs)):
+        said = any(words in str(error).lower() for words in OUT_OF_MEMORY) or isinstance(error, MemoryError)
+        # The kernel's OOM killer sends this signal to a rank, and other senders may, too.
+        killed = isinstance(error, RankFailed) and error.ended_by == signal.SIGKILL
+        if said or (killed and _lacked_memory(killed_before, memory, inputs)):
             raise DoesNotFit(_explained(error, positions, memory)) from None
         raise
-
-
-def _try(job: UpdateJob, context: StageContext[PreflightInputs]) -> Passes:
-    if job.inputs.update.distributed.size > 1:
-        return train_on_ranks(job, context.ranks).passes
-    return train(job, read_batch(job), context.cache).passes
 
 
 def _job(inputs: PreflightInputs, root: Path, rollouts: int, tokens_per_pack: int, fastest: Passes | None) -> UpdateJob:
     """Return an update with the whole batch in every optimizer step, which moves the weights by next to nothing."""
     base = iteration_key(0)
-    tried = UpdateInputs(
-        previous={iteration_key(1): Predecessors(policy=base, behaviour=base, batch=iteration_key(1))},
-        seed=SEED,
-        policy=inputs.policy,
-        update=_update(inputs, rollouts, tokens_per_pack),
-        information=UNMEASURED,
-        engine=inputs.engine.name,
-        temperature=1.0,
-        temperatures=(),
-        demonstrations=False,
-    )
-    return UpdateJob(root=root.resolve(), key=iteration_key(1), inputs=tried, passes=fastest, proves_passes=True)
-
-
-def _update(inputs: PreflightInputs, rollouts: int, tokens_per_pack: int) -> UpdateConfig:
-    return UpdateConfig(
+    update = UpdateConfig(
         loss=LossConfig(kl_coefficient=inputs.needs_reference, entropy_coefficient=inputs.entropy_bonus),
         epochs=STEPS,
         minibatch=rollouts,
@@ -187,6 +179,18 @@ def _update(inputs: PreflightInputs, rollouts: int, tokens_per_pack: int) -> Upd
         distributed=inputs.distributed,
         critic=CriticConfig(warmup_iterations=0) if inputs.critic else None,
     )
+    tried = UpdateInputs(
+        previous={iteration_key(1): Predecessors(policy=base, behaviour=base, batch=iteration_key(1))},
+        seed=SEED,
+        policy=inputs.policy,
+        update=update,
+        information=UNMEASURED,
+        engine=inputs.engine.name,
+        temperature=1.0,
+        temperatures=(),
+        demonstrations=False,
+    )
+    return UpdateJob(root=root.resolve(), key=iteration_key(1), inputs=tried, passes=fastest, proves_passes=True)
 
 
 @contextmanager
@@ -224,28 +228,6 @@ def shake_adapter(source: Path, target: Path, seed: int) -> None:
         if ".lora_B." in name:
             tensors[name] = _DRAWN_STD * torch.randn(tensors[name].shape, generator=generator)
     save_file(tensors, target / ADAPTER_WEIGHTS, metadata={"format": "pt"})
-
-
-def _summary(count: int) -> AdvantageSummary:
-    return AdvantageSummary(
-        mean_return=0.0,
-        group_return_std=0.0,
-        rollouts=count,
-        finished_rollouts=count,
-        kept_rollouts=count,
-        end_reasons={"completed": count},
-    )
-
-
-def _ran_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out, by the error's type or message (torch's or Python's)."""
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or any(words in text for words in OUT_OF_MEMORY)
-
-
-def _was_killed(error: BaseException) -> bool:
-    """Return whether a rank got the signal that the kernel's OOM killer sends, and other senders may send too."""
-    return isinstance(error, RankFailed) and error.ended_by == signal.SIGKILL
 
 
 def _lacked_memory(killed_before: int | None, memory: LearnerMemory, inputs: PreflightInputs) -> bool:

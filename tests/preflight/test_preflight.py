@@ -182,12 +182,12 @@ from tasks import preflight as stage
 from tasks.core.records.layout import Layout
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.config.stage_inputs import PreflightInputs
-attempt = stage._try
-def limited(job, context):
+read = stage.read_batch
+def limited(job):
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 60_000_000,) * 2)
-    attempt(job, context)
-stage._try = limited
+    return read(job)
+stage.read_batch = limited
 params = params_of("smoke", ["policy.device=cpu", "update.tokens_per_pack=150000"])
 try:
     stage.preflight(StageContext(Layout(Path({str(layout.root)!r})), PreflightInputs.of(params)))

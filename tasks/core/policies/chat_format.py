@@ -68,17 +68,23 @@ class ChatFormat:
         """The template's own text around a turn."""
         self._between, self._end_of_turn = self._find_ends()
         eos = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
-        within = self._marks_within_turns()
+        # Special tokens between the parts of a turn do not end it (gpt-oss has channels).
+        parts = (self.frame.lead, self.frame.thought_begins, self.frame.thought_ends)
+        within = {token for part in parts for token in self._encode(part)} & self._special_ids
         if self._end_of_turn in within:
             raise self._template.error(
                 "the chat template ends turns with a special token that stands within turns, too"
             )
         ends = dict.fromkeys([self._end_of_turn, *eos, *end_ids, *self._find_openers()])
         self._stop_ids = tuple(end for end in ends if end not in within)
-        self._before = self._ids_before()
+        before = self._encode(_BEFORE)
+        exact = tokenizer.decode(before, clean_up_tokenization_spaces=False) == _BEFORE
+        self._before = before if exact else []
         self._opens_thought = self._count_opening() if self.drops_thoughts else 0
         self._opening_ids = lru_cache(_REMEMBERED)(self._encode_opening)
-        self._reply_ids = lru_cache(_REMEMBERED)(self._encode_reply)
+        self._reply_ids = lru_cache(_REMEMBERED)(
+            lambda observation: tuple(self._encode(self._continuation(observation)))
+        )
 
     @property
     def stop_ids(self) -> tuple[int, ...]:
@@ -225,11 +231,9 @@ class ChatFormat:
     def _encode_opening(self, messages: tuple[tuple[_Role, str], ...]) -> tuple[int, ...]:
         return tuple(self._encode(self.render([{"role": role, "content": content} for role, content in messages])))
 
-    def _encode_reply(self, observation: str) -> tuple[int, ...]:
-        return tuple(self._encode(self._continuation(observation)))
-
     def _continuation(self, observation: str) -> str:
-        return self.render(_conversation(_USER, _TURN, observation)).partition(_TURN)[2]
+        said = (("user", _USER), ("assistant", _TURN), ("user", observation))
+        return self.render([{"role": role, "content": content} for role, content in said]).partition(_TURN)[2]
 
     def inert(self, value: Any) -> Any:
         """Return a text, or JSON, whose special tokens are spelt with a space."""
@@ -266,11 +270,6 @@ class ChatFormat:
                 if encodings[-1] == plain or self._text(encodings[-1], special=True) == text:
                     return encodings[-1]
         return [*encodings, plain][0]
-
-    def _ids_before(self) -> list[int]:
-        """Return the ids of _BEFORE if they decode to it exactly; else none."""
-        ids = self._encode(_BEFORE)
-        return ids if self._tokenizer.decode(ids, clean_up_tokenization_spaces=False) == _BEFORE else []
 
     def _text(self, ids: Sequence[int], *, special: bool) -> str:
         """Return the text of ids within a conversation, where a first blank stays; with `special` tokens or without."""
@@ -327,19 +326,6 @@ class ChatFormat:
         before, _, after = self.frame.glue.partition(NEXT)
         user, turn = ([token for token in self._encode(text) if token in self._special_ids] for text in (before, after))
         return user, turn
-
-    def _marks_within_turns(self) -> set[int]:
-        """Return the special tokens between the parts of a turn, which do not end it (gpt-oss has channels)."""
-        parts = (self.frame.lead, self.frame.thought_begins, self.frame.thought_ends)
-        return {token for part in parts for token in self._encode(part)} & self._special_ids
-
-
-def _conversation(*contents: str) -> list[Message]:
-    """Return user and assistant messages in turn, the user first."""
-    return [
-        {"role": "assistant", "content": content} if index % 2 else {"role": "user", "content": content}
-        for index, content in enumerate(contents)
-    ]
 
 
 def _without_system(messages: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:

@@ -6,7 +6,7 @@ it was trained on, its record's log-probs tell, computed anew.
 
 import gc
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from tasks.core.policies.delivery_probe import read_probe, sequence_logprobs
 from tasks.core.policies.layers import add_low_rank
 from tasks.core.policies.loading import load_base_model
 from tasks.core.policies.lora_targets import linear_modules
-from tasks.core.records.delivery_probe import TOLERANCES, DeliveryProbe, mean_difference
+from tasks.core.records.delivery_probe import TOLERANCES, mean_difference
 from tasks.core.records.files import ArtifactError, read_json
 
 PREFIX = "base_model.model."
@@ -72,32 +72,6 @@ def read_settings(file: Path) -> LoraFile:
     if not targets or not isinstance(targets, str | list):
         raise ArtifactError(f"{file}: target_modules must be names, not {targets!r}")
     return LoraFile(rank, alpha, alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank), targets)
-
-
-def adapted_by(names: Iterable[str], file: Path) -> dict[str, str]:
-    """Return the modules that an adapter's tensors belong to, each with one of its tensors. Raises ValueError."""
-    return {_module_of(name, file): name for name in sorted(names)}
-
-
-def _module_of(name: str, file: Path) -> str:
-    module, _, side = name.removeprefix(PREFIX).rpartition(".lora_")
-    if not name.startswith(PREFIX) or side not in ("A.weight", "B.weight"):
-        raise ValueError(f"{file}: tensor {name} is not part of a LoRA adapter")
-    return module
-
-
-def factors(
-    tensors: Mapping[str, Tensor], module: str, shape: tuple[int, int], rank: int, file: Path
-) -> tuple[Tensor, Tensor]:
-    """Return A [rank, in] and B [out, rank] of a module whose weight has `shape` [out, in].
-
-    Raises ValueError where one is missing or has another shape.
-    """
-    rows, columns = shape
-    return (
-        fitting(tensors, f"{PREFIX}{module}.lora_A.weight", (rank, columns), file),
-        fitting(tensors, f"{PREFIX}{module}.lora_B.weight", (rows, rank), file),
-    )
 
 
 def fitting(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], file: Path) -> Tensor:
@@ -164,9 +138,16 @@ class PolicyWeights:
         rank, _, scaling, targets = read_settings(folder / ADAPTER_CONFIG)
         tensors = read_tensors(file)
         deltas = {}
-        for module, name in adapted_by(tensors, file).items():
+        modules: dict[str, str] = {}
+        for name in sorted(tensors):
+            module, _, side = name.removeprefix(PREFIX).rpartition(".lora_")
+            if not name.startswith(PREFIX) or side not in ("A.weight", "B.weight"):
+                raise ValueError(f"{file}: tensor {name} is not part of a LoRA adapter")
+            modules[module] = name
+        for module, name in modules.items():
             layer = self._linear(module, name, file)
-            first, second = factors(tensors, module, (layer.out_features, layer.in_features), rank, file)
+            first = fitting(tensors, f"{PREFIX}{module}.lora_A.weight", (rank, layer.in_features), file)
+            second = fitting(tensors, f"{PREFIX}{module}.lora_B.weight", (layer.out_features, rank), file)
             device = layer.weight.device
             deltas[module] = (first.to(device).float(), second.to(device).float() * scaling)
         if missing := [name for name in linear_modules(self._model, targets) if name not in deltas]:
@@ -250,20 +231,15 @@ def require_recorded(policy: nn.Module, checkpoint: Path, config: PolicyConfig, 
     probe = read_probe(checkpoint)
     if probe is None:
         return
-    distance = _distance(policy, probe)
+    embeddings: nn.Embedding = policy.get_input_embeddings()  # type: ignore[operator]
+    distance = float("inf")  # of a model that doesn't even know the record's tokens
+    if max(max(sequence.token_ids) for sequence in probe.sequences) < embeddings.num_embeddings:
+        found = sequence_logprobs(policy, [sequence.token_ids for sequence in probe.sequences])
+        recorded = [value for sequence in probe.sequences for value in sequence.logprobs]
+        distance = mean_difference([value for values in found for value in values], recorded)
     tolerance = max(TOLERANCES[probe.dtype], TOLERANCES[config.dtype])
     if distance > tolerance:
         raise ArtifactError(
             f"{checkpoint}: was trained on another base model than {base}: log-probs differ from those in its "
             f"{DELIVERY_PROBE} by {distance:.2g} on average (rounding explains at most {tolerance:.2g})"
         )
-
-
-def _distance(policy: nn.Module, probe: DeliveryProbe) -> float:
-    """Return the mean |difference| in nats from a record; inf where the model doesn't even know its tokens."""
-    embeddings: nn.Embedding = policy.get_input_embeddings()  # type: ignore[operator]
-    if max(max(sequence.token_ids) for sequence in probe.sequences) >= embeddings.num_embeddings:
-        return float("inf")
-    found = sequence_logprobs(policy, [sequence.token_ids for sequence in probe.sequences])
-    recorded = [value for sequence in probe.sequences for value in sequence.logprobs]
-    return mean_difference([value for values in found for value in values], recorded)

@@ -88,14 +88,20 @@ class TransformersEngine:
         self._tiles = tiles
 
     def _adopt(self, model: "PreTrainedModel") -> None:
-        """Take over a model, whatever its layers store."""
+        """Take over a model, whatever its layers store.
+
+        Raises ValueError for a model that names no longest context, or whose rotary factors change for longer
+        conversations.
+        """
         self._model = model
         self._device = model.device  # kept here because transformers searches for it on every access
         self._body = body_of(model)
         """The model without its head, for a prefill that runs to its end because the last layer caches nothing."""
         model.train(False)
-        self._context_length = context_of(model)
-        self._vocabulary: int = model.config.get_text_config().vocab_size
+        config = model.config.get_text_config()
+        require_fixed_rotary(config.to_dict(), type(model).__name__)
+        self._context_length = context_length(config.to_dict())
+        self._vocabulary: int = config.vocab_size
         use_float32_logits(model)
         self._weights = PolicyWeights(model)
         self._rows = Conversations()
@@ -212,13 +218,11 @@ class TransformersEngine:
         dense = 2 * len(sampling) > rows.count
         parts = _parts(rows.count if dense else len(sampling), self._rows_per_pass)
         chosen = [part if dense else sampling[part] for part in parts]
-        passes = [next_ids(rows, part, self._tiles, self._like) for part in chosen if self._samples(part)]
+        busy = (part for part in chosen if (rows.state[part] == SAMPLING).any())
+        passes = [next_ids(rows, part, self._tiles, self._like) for part in busy]
         sampled = self._run(self._sample, passes)
         ids, logprobs = (np.concatenate(part) for part in zip(*sampled, strict=True))
         return rows.append(sampling, ids, logprobs)
-
-    def _samples(self, part: slice | Rows) -> bool:
-        return bool((self._rows.state[part] == SAMPLING).any())
 
     def _run(self, run: Callable[[Pass], Any], passes: Sequence[Pass]) -> list[Any]:
         """Call `run` on each pass and return the results in order; on a CPU the passes run in parallel."""
@@ -278,13 +282,3 @@ def _parts(count: int, least: int | None) -> list[slice]:
     parts = 2 ** int(math.log2(max(1, count // least))) if least else 1
     bounds = [count * part // parts for part in range(parts + 1)]
     return [slice(*pair) for pair in pairwise(bounds)]
-
-
-def context_of(model: "PreTrainedModel") -> int:
-    """Return how many positions a conversation with `model` may have.
-
-    Raises ValueError for a model that names no limit, or whose rotary factors change for longer conversations.
-    """
-    config = model.config.get_text_config().to_dict()
-    require_fixed_rotary(config, type(model).__name__)
-    return context_length(config)

@@ -99,15 +99,14 @@ def products_hold(model: nn.Module, tiles: Tiles) -> bool:
     """Return whether rows of a product with each of the model's matrices have the same bits among more rows."""
     linear = (module for module in model.modules() if isinstance(module, nn.Linear))
     shapes = {(module.weight.shape, module.bias is None): module for module in linear}
-    return all(_product_holds(module, tiles) for module in shapes.values())
-
-
-def _product_holds(module: nn.Linear, tiles: Tiles) -> bool:
-    each = 2 * module.weight.numel() * tiles.rows
-    rows = [tiles.rows * count for count in _TILES if each * count <= _PRODUCT_OPERATIONS]
-    inputs = _drawn(max(rows, default=tiles.rows), 1, module.in_features).to(module.weight)
-    few = module(inputs[: tiles.rows])
-    return all(torch.equal(module(inputs[:count])[: tiles.rows], few) for count in rows)
+    for module in shapes.values():
+        each = 2 * module.weight.numel() * tiles.rows
+        rows = [tiles.rows * count for count in _TILES if each * count <= _PRODUCT_OPERATIONS]
+        inputs = _drawn(max(rows, default=tiles.rows), 1, module.in_features).to(module.weight)
+        few = module(inputs[: tiles.rows])
+        if not all(torch.equal(module(inputs[:count])[: tiles.rows], few) for count in rows):
+            return False
+    return True
 
 
 def activations_hold(model: "PreTrainedModel", tiles: Tiles) -> bool:
@@ -161,19 +160,18 @@ def first_that_holds(use: Callable[[Tiles], None], trial: Callable[[], Trial], m
 
     Tries each `model` (its shapes, in words) once per process.
     """
-    if model not in _FOUND:
-        _FOUND[model] = _tried(use, trial())
-    return _FOUND[model]
-
-
-def _tried(use: Callable[[Tiles], None], trial: Trial) -> Tiles:
+    if model in _FOUND:
+        return _FOUND[model]
+    tried = trial()
     for tiles in LADDER:
         use(tiles)
-        if trial.holds(tiles):
+        if tried.holds(tiles):
+            _FOUND[model] = tiles
             return tiles
     _log.warning(
         "engine: %s a conversation's last bits depend on the others in its batch: the same bytes are not promised for "
         "another number of shards or max_concurrent_episodes",
-        "on any machine, in a mixture of experts," if trial.mixes_experts else "on this machine",
+        "on any machine, in a mixture of experts," if tried.mixes_experts else "on this machine",
     )
+    _FOUND[model] = FREE
     return FREE
