@@ -52,7 +52,7 @@ ERROR = 1e-4
 DEPENDENCE = 2.0
 """Factor on standard errors that assume independent tokens. On the embedded policy in bfloat16, for equal policies, the
 distance from 1/2 had a spread of 1.25 such standard errors with differently rounded activations, and 1.93 with
-differently rounded weights (test_weight_sync_check.py)."""
+differently rounded weights (test_statistics.py)."""
 
 Verdict = Literal["delivered", "cannot tell", "not delivered"]
 Reading = Sequence[float | None]
