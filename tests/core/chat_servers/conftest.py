@@ -4,7 +4,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -139,34 +139,21 @@ class Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-@contextmanager
-def _served(reply: Reply) -> Iterator[ChatServer]:
-    server = Server(("127.0.0.1", 0), Handler)
-    server.chat = ChatServer(reply, f"http://127.0.0.1:{server.server_address[1]}/v1")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield server.chat
-    finally:
-        server.chat.over.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
 @pytest.fixture
 def serve() -> Iterator[Callable[[Reply], ChatServer]]:
     """Start servers that end with the test."""
-    open_servers = []
+    with ExitStack() as ends:
 
-    def start(reply: Reply) -> ChatServer:
-        served = _served(reply)
-        open_servers.append(served)
-        return served.__enter__()
+        def start(reply: Reply) -> ChatServer:
+            server = Server(("127.0.0.1", 0), Handler)
+            server.chat = ChatServer(reply, f"http://127.0.0.1:{server.server_address[1]}/v1")
+            thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+            thread.start()
+            for end in (server.server_close, thread.join, server.shutdown, server.chat.over.set):  # the last one first
+                ends.callback(end)
+            return server.chat
 
-    yield start
-    for served in open_servers:
-        served.__exit__(None, None, None)
+        yield start
 
 
 @pytest.fixture
@@ -176,16 +163,15 @@ def server(serve: Callable[[Reply], ChatServer]) -> ChatServer:
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder for the answers that are paid for."""
+def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder for the answers that are paid for, a key, and a hundredth of the vendor's time between attempts."""
     monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOOPLINE_TEST_KEY", KEY)
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("tasks.core.chat_servers.client.LONGEST_SILENCE_S", 30.0)
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.005)
+    monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.08)
 
 
 @pytest.fixture
@@ -205,15 +191,3 @@ def configured() -> Callable[..., ChatApiConfig]:
 @pytest.fixture(scope="session")
 def chat() -> ChatFormat:
     return ChatFormat(load_tokenizer(SHIPPED))
-
-
-@pytest.fixture(autouse=True)
-def short_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.core.chat_servers.client.LONGEST_SILENCE_S", 30.0)
-
-
-@pytest.fixture(autouse=True)
-def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wait a hundredth of the vendor's time between attempts."""
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.005)
-    monkeypatch.setattr("openai._base_client.MAX_RETRY_DELAY", 0.08)

@@ -1,14 +1,5 @@
 """The server of tests/core/chat_servers."""
 
-from tests.core.chat_servers.conftest import (
-    chat,
-    configured,
-    key,
-    own_folder,
-    serve,
-    server,
-    short_backoff,
-    short_silence,
-)
+from tests.core.chat_servers.conftest import chat, configured, serve, server, surroundings
 
-__all__ = ["chat", "configured", "key", "own_folder", "serve", "server", "short_backoff", "short_silence"]
+__all__ = ["chat", "configured", "serve", "server", "surroundings"]

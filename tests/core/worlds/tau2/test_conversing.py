@@ -20,10 +20,10 @@ from tasks.core.worlds.tau2.pool import Tau2Pool
 from tasks.core.worlds.tau2.tasks import official_tasks
 from tasks.core.worlds.tau2.users import asking
 from tasks.core.worlds.tau2.world import Tau2World
-from tests.core.chat_servers.conftest import ChatServer, key, own_folder, serve, short_backoff, short_silence
+from tests.core.chat_servers.conftest import ChatServer, serve, surroundings
 from tests.core.worlds.tau2.conftest import project
 
-__all__ = ["key", "own_folder", "project", "serve", "short_backoff", "short_silence"]
+__all__ = ["project", "serve", "surroundings"]
 pytestmark = [pytest.mark.tau2, pytest.mark.timeout(1800)]
 DOMAINS: tuple[Domain, ...] = ("telecom", "retail", "airline")
 SOLVED_BY_NOTHING = {"retail": 0, "airline": 1, "telecom": 0}

@@ -12,11 +12,11 @@ from flows.cli.app import main
 from tasks.core.records.documents import read_document
 from tasks.core.records.model_scores import ModelScore
 from tasks.core.tool_calls import call_text
-from tests.core.chat_servers.conftest import ChatServer, key, own_folder, serve
+from tests.core.chat_servers.conftest import ChatServer, serve, surroundings
 from tests.core.worlds.tau2.conftest import PROJECT, project
 from tests.core.worlds.tau2.recited import HAND_OVER
 
-__all__ = ["key", "own_folder", "project", "serve"]
+__all__ = ["project", "serve", "surroundings"]
 pytestmark = [pytest.mark.tau2, pytest.mark.timeout(1800)]
 
 
