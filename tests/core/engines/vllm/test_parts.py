@@ -4,13 +4,11 @@ import asyncio
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
-from functools import partial
 from http import HTTPStatus
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from aiohttp import web
@@ -30,6 +28,7 @@ from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interpreters import InterpreterRecipe
 from tasks.core.processes.running import Process, find_process, pipeline_process
 
+T = TypeVar("T")
 CODE = Path(__file__).parents[4]
 SPEC = LaunchSpec(Path("python"), Path("/model"), "cpu", "float32", 8, 64, None, 0.0, 2, 1)
 
@@ -82,22 +81,18 @@ def test_a_server_listens_on_loopback_alone_and_caches_prefixes() -> None:
     assert "--enable-lora" not in replace(SPEC, lora_rank=None).command(1234)
 
 
-def test_gpu_servers_get_their_own_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_servers_get_their_own_gpus_among_those_that_the_process_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     spec = replace(SPEC, device="cuda", gpus=(2, 3), memory_share=0.5)
     assert spec.variables(tmp_path)["CUDA_VISIBLE_DEVICES"] == "2,3"
     command = spec.command(1)
-    assert command[command.index("--tensor-parallel-size") + 1] == "2"
-    assert "--enforce-eager" not in command
-
-
-def test_gpu_servers_stay_on_the_gpus_that_the_process_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    assert command[command.index("--tensor-parallel-size") + 1] == "2" and "--enforce-eager" not in command
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5")
-    assert replace(SPEC, device="cuda", gpus=(1,)).variables(tmp_path)["CUDA_VISIBLE_DEVICES"] == "GPU-5"
+    assert replace(spec, gpus=(1,)).variables(tmp_path)["CUDA_VISIBLE_DEVICES"] == "GPU-5"
     with pytest.raises(ValueError, match="the servers need 3 GPUs, but CUDA_VISIBLE_DEVICES is '4,GPU-5'"):
-        replace(SPEC, device="cuda", gpus=(2,)).variables(tmp_path)
+        replace(spec, gpus=(2,)).variables(tmp_path)
 
 
 def test_the_batch_invariant_mode_is_for_own_servers_on_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,29 +139,29 @@ def test_full_weights_for_found_servers_are_refused_with_the_parameters(
     assert main(["configure", "default", *told, "--set", "iterations=0"]) == 0
 
 
-def test_a_url_of_something_else_is_one_error(tmp_path: Path) -> None:
-    """Python's own file server answers every path with a page or with 404."""
-    (tmp_path / "v1").mkdir()
-    (tmp_path / "v1" / "models").write_text("{}")
-    (tmp_path / "version").write_text("{}")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=tmp_path))
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
+def served(routes: Iterable[web.RouteDef], work: Callable[[ServerClient], Awaitable[T]]) -> T:
+    """Outcome of `work` with a client of a server that has these routes."""
 
-    async def served() -> None:
-        client = ServerClient(Address(f"http://127.0.0.1:{server.server_address[1]}", ""), 1, 5)
-        try:
-            await client.served()
-        finally:
-            await client.close()
+    async def run() -> T:
+        app = web.Application()
+        app.add_routes(routes)
+        async with TestServer(app) as server:
+            client = ServerClient(Address(str(server.make_url("")).rstrip("/"), ""), 1, 5)
+            try:
+                return await work(client)
+            finally:
+                await client.close()
 
-    try:
-        with pytest.raises(EngineUnavailable, match="not a vLLM server"):
-            asyncio.run(served())
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    return asyncio.run(run())
+
+
+async def nothing(_: web.Request) -> web.Response:
+    return web.json_response({})
+
+
+def test_a_url_of_something_else_is_one_error() -> None:
+    with pytest.raises(EngineUnavailable, match="not a vLLM server"):
+        served([web.get("/{page:.*}", nothing)], lambda client: client.served())
 
 
 WHOLE = {"choices": [{"token_ids": [5], "logprobs": {"content": [{"logprob": -1.0}]}, "finish_reason": "length"}]}
@@ -188,20 +183,7 @@ def asked(
             raise AssertionError
         return web.Response(status=answer.status, body=answer.body, content_type=answer.content_type)
 
-    async def healthy(_: web.Request) -> web.Response:
-        return web.Response()
-
-    async def served() -> list[Sampled | BaseException]:
-        app = web.Application()
-        app.add_routes([web.post("/inference/v1/generate", generate), web.get("/health", healthy)])
-        async with TestServer(app) as server:
-            client = ServerClient(Address(str(server.make_url("")).rstrip("/"), ""), 1, 5)
-            try:
-                return await work(client)
-            finally:
-                await client.close()
-
-    return asyncio.run(served())
+    return served([web.post("/inference/v1/generate", generate), web.get("/health", nothing)], work)
 
 
 async def turns(client: ServerClient, count: int = 1) -> list[Sampled | BaseException]:
@@ -285,27 +267,18 @@ def test_an_adapter_whose_loading_was_answered_by_a_proxy_is_loaded(lost: int, t
         cards = [{"id": name, "root": root, "parent": "base"} for name, root in held.items()]
         return web.json_response({"data": [base, *cards]})
 
-    async def told(_: web.Request) -> web.Response:
-        return web.json_response({"version": "0"})
+    async def load_and_unload(client: ServerClient) -> None:
+        await client.load_adapter("ours", tmp_path)
+        with pytest.raises(ValueError, match="already so"):
+            await client.load_adapter("ours", tmp_path / "another")
+        with pytest.raises(ValueError, match="finds no such folder on its machine: share it with that machine"):
+            await client.load_adapter("elsewhere", tmp_path)
+        tries.clear()
+        await client.unload_adapter("ours")
 
-    async def run() -> None:
-        app = web.Application()
-        app.add_routes([web.post("/v1/load_lora_adapter", load), web.post("/v1/unload_lora_adapter", unload)])
-        app.add_routes([web.get("/v1/models", models), web.get("/version", told), web.get("/health", told)])
-        async with TestServer(app) as server:
-            client = ServerClient(Address(str(server.make_url("")).rstrip("/"), ""), 1, 5)
-            try:
-                await client.load_adapter("ours", tmp_path)
-                with pytest.raises(ValueError, match="already so"):
-                    await client.load_adapter("ours", tmp_path / "another")
-                with pytest.raises(ValueError, match="finds no such folder on its machine: share it with that machine"):
-                    await client.load_adapter("elsewhere", tmp_path)
-                tries.clear()
-                await client.unload_adapter("ours")
-            finally:
-                await client.close()
-
-    asyncio.run(run())
+    posts = [web.post("/v1/load_lora_adapter", load), web.post("/v1/unload_lora_adapter", unload)]
+    gets = [web.get("/v1/models", models), web.get("/version", nothing), web.get("/health", nothing)]
+    served([*posts, *gets], load_and_unload)
     assert not held
 
 
