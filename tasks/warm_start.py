@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 from tasks.core.config.params import ParamsError
 from tasks.core.config.policy import WarmStart
@@ -54,15 +53,6 @@ def warm_start(context: StageContext[WarmStartInputs]) -> None:
         write_document(folder / layout.warm_start_record.name, WarmStartRecord(losses=tuple(losses)))
 
 
-class Lessons(NamedTuple):
-    """The episodes that the model is trained on."""
-
-    perfect: list[Example]
-    imperfect: list[Example]
-    description: str
-    """For the model's card: "3 perfect and 3 imperfect demonstrations"."""
-
-
 @contextmanager
 def _recited_world(inputs: WarmStartInputs, settings: WarmStart, layout: Layout) -> Iterator[World | None]:
     """Give the world whose solutions are recited, or None for one with scripted play. Raises ParamsError."""
@@ -101,29 +91,34 @@ def _train(inputs: WarmStartInputs, settings: WarmStart, world: World | None, ro
         warmup_steps=WARMUP_STEPS,
         bfloat16_products=half,
     )
-    lessons = _lessons(inputs, settings, world, chat, seed)
-    losses = train(model, two_phases(lessons.perfect, lessons.imperfect, settings), supervised, seed)
+    perfect, imperfect, described = _lessons(inputs, settings, world, chat, seed)
+    losses = train(model, two_phases(perfect, imperfect, settings), supervised, seed)
     (model.bfloat16() if half else model).save_pretrained(folder)  # type: ignore[operator]
     tokenizer.save_pretrained(folder)
     write_chat_settings(folder, inputs.chat, inputs.world_date)
-    text = f"{origin}\nThen all weights were trained on {lessons.description} of {inputs.world}.\n"
+    text = f"{origin}\nThen all weights were trained on {described} of {inputs.world}.\n"
     (folder / MODEL_CARD).write_text(text, encoding="utf-8")
     write_digests(folder)
     return losses
 
 
-def _lessons(inputs: WarmStartInputs, settings: WarmStart, world: World | None, chat: ChatFormat, seed: int) -> Lessons:
-    """Play what the model is to learn: the world's scripted play, or its solutions. Raises ParamsError."""
+def _lessons(
+    inputs: WarmStartInputs, settings: WarmStart, world: World | None, chat: ChatFormat, seed: int
+) -> tuple[list[Example], list[Example], str]:
+    """Play what the model is to learn: the world's scripted play, or its solutions. Raises ParamsError.
+
+    Returns perfect and imperfect episodes, and what they are, for the model's card.
+    """
     good, bad = settings.perfect_demonstrations, settings.imperfect_demonstrations
     if world is None:
         play = find_world(inputs.world).demonstrations
         assert play is not None, "a world without scripted play is recited"
         perfect = examples_of(chat, play(seed, good, imperfect=False))
         imperfect = examples_of(chat, play(seed, bad, imperfect=True))
-        return Lessons(perfect, imperfect, f"{good} perfect and {bad} imperfect demonstrations")
+        return perfect, imperfect, f"{good} perfect and {bad} imperfect demonstrations"
     assert inputs.limits is not None, "they are given with the world"
     try:
         recited = recited_examples(world, chat, inputs.limits, good, seed)
     except ValueError as error:
         raise ParamsError(f"policy.warm_start: {inputs.world}: {error}") from error
-    return Lessons(recited, [], f"{len(recited)} recited solutions")
+    return recited, [], f"{len(recited)} recited solutions"

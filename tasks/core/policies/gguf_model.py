@@ -58,7 +58,9 @@ def convert_gguf(file: Path, folder: Path, origin: str) -> None:
         raise ArtifactError(f"{file}: transformers cannot read it: {reason}") from None
     _require_equal_weights(file, reader, model)
     _require_equal_tokens(file, reader, tokenizer)
-    _end_ids(model, tokenizer)
+    # Generation ends at ends of turn and of text: GGUF has room for one of them only.
+    ends = (tokenizer.eos_token_id, tokenizer.get_vocab().get(_END_OF_TEXT))
+    model.generation_config.eos_token_id = list(dict.fromkeys(end for end in ends if end is not None))  # type: ignore[union-attr]
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     (folder / MODEL_CARD).write_text(_card(file, reader, origin), encoding="utf-8")
@@ -159,12 +161,6 @@ def _require_equal_tokens(file: Path, reader: "GGUFReader", tokenizer: "PreTrain
         raise ArtifactError(f"{file}: the converted tokenizer merges byte pairs otherwise than tokenizer.ggml.merges")
     if tokenizer.chat_template != _value(reader, "tokenizer.chat_template"):
         raise ArtifactError(f"{file}: the converted tokenizer has another chat template")
-
-
-def _end_ids(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerFast") -> None:
-    """Set the ids that end generation: ends of turn and of text. GGUF has room for one of them only."""
-    ends = (tokenizer.eos_token_id, tokenizer.get_vocab().get(_END_OF_TEXT))
-    model.generation_config.eos_token_id = list(dict.fromkeys(end for end in ends if end is not None))  # type: ignore[union-attr]
 
 
 def _value(reader: "GGUFReader", key: str) -> Any:

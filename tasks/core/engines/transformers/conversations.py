@@ -140,7 +140,11 @@ class Conversations:
         self.known[row] = self.start[row] = len(prompt)
         self.end[row], self.temperature[row], self.state[row] = end, sampling.temperature, QUEUED
         self.top_k[row], self.top_p[row] = sampling.top_k, sampling.top_p
-        self._set_stops(row, sampling.stop_ids)
+        missing = len(sampling.stop_ids) - self.stops.shape[1]
+        if missing > 0:
+            self.stops = np.pad(self.stops, ((0, 0), (0, missing)), constant_values=-1)
+        self.stops[row] = -1
+        self.stops[row, : len(sampling.stop_ids)] = sampling.stop_ids
 
     @torch.inference_mode()
     def sample(self, rows: Rows, logits: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
@@ -183,13 +187,6 @@ class Conversations:
         agree = self.ids[: self.count, :limit] == self.ids[row, :limit]
         shared = np.logical_and.accumulate(agree, axis=1).sum(axis=1)
         return np.minimum(shared, self.known[: self.count]), np.minimum(shared, self.cached[: self.count])
-
-    def _set_stops(self, row: int, stop_ids: tuple[int, ...]) -> None:
-        missing = len(stop_ids) - self.stops.shape[1]
-        if missing > 0:
-            self.stops = np.pad(self.stops, ((0, 0), (0, missing)), constant_values=-1)
-        self.stops[row] = -1
-        self.stops[row, : len(stop_ids)] = stop_ids
 
     def _reserve(self, rows: int, positions: int) -> None:
         """Grow the arrays by doubling (rows) or by half (positions), so that growth is rare."""

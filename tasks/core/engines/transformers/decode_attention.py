@@ -205,7 +205,9 @@ def attend(
     mixed = torch.empty((*heads.shape[:3], value.shape[-1]), dtype=query.dtype, device=query.device)
     if not by_products:
         key, value = (part.expand(rows, -1, -1, -1) for part in (key, value))
-    for part in head_groups(heads.shape[2], tiles):
+    count = heads.shape[2]  # query heads that share keys
+    groups = [slice(head, head + 1) for head in range(count)] if tiles.head_alone else [slice(0, count)]
+    for part in groups:
         if by_products:
             mixed[:, :, part] = attend_by_products(heads[:, :, part], key, value, mask, scaling)
         else:
@@ -218,11 +220,6 @@ def attend(
 def takes_products(like: Tensor) -> bool:
     """Return whether attention in the dtype of `like`, on its device, is computed as plain products."""
     return like.device.type == "cpu" and like.dtype.itemsize < 4
-
-
-def head_groups(count: int, tiles: Tiles) -> list[slice]:
-    """Return which of the query heads that share keys are attended to together."""
-    return [slice(head, head + 1) for head in range(count)] if tiles.head_alone else [slice(0, count)]
 
 
 def attend_by_products(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None) -> Tensor:
