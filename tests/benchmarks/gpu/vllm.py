@@ -31,10 +31,9 @@ from tasks.core.capacity.hardware import GIB
 from tasks.core.capacity.memory import Sharing
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
-from tasks.core.engines.vllm.engine import VllmEngine
+from tasks.core.engines.vllm.engine import VllmEngine, launch_specs, open_vllm
 from tasks.core.engines.vllm.interpreter import vllm_recipe
 from tasks.core.engines.vllm.launching import allowed_rank
-from tasks.core.engines.vllm.opening import launch_specs, open_vllm
 from tasks.core.engines.vllm.probe_records import ProbeRecords
 from tasks.core.engines.vllm.settings import VllmConfig
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
