@@ -32,12 +32,7 @@ if TYPE_CHECKING:
 _ARCHITECTURES = ("llama", "qwen2")
 _HEADS = {"q_proj": "llama.attention.head_count", "k_proj": "llama.attention.head_count_kv"}
 """Tensors of Llama whose rows llama.cpp orders in pairs of rotary components, and the keys of their heads."""
-_REQUIRED = (
-    "tokenizer.ggml.tokens",
-    "tokenizer.ggml.token_type",
-    "tokenizer.ggml.merges",
-    "tokenizer.chat_template",
-)
+_REQUIRED = ("tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.merges", "tokenizer.chat_template")
 """Keys of the file, besides its tensors, with which the converted model and tokenizer are compared."""
 _SPECIAL = 3
 """`tokenizer.ggml.token_type` of tokens that are not text."""

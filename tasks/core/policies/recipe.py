@@ -65,10 +65,7 @@ class Recipe(Section):
 
 
 def train_policy(
-    recipe: Recipe,
-    pieces: list[str],
-    perfect: Iterable[list[Message]],
-    imperfect: Iterable[list[Message]],
+    recipe: Recipe, pieces: list[str], perfect: Iterable[list[Message]], imperfect: Iterable[list[Message]]
 ) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
     """Train a new model, whose tokenizer has these pieces, first on perfect and then on imperfect demonstrations."""
     tokenizer = build_tokenizer(pieces, recipe.sizes.context_length)

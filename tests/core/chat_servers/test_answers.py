@@ -3,14 +3,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tasks.core.chat_servers.answers import (
-    ChatApiError,
-    PassingFault,
-    PromptTooLong,
-    fault,
-    read_answer,
-    retry_after,
-)
+from tasks.core.chat_servers.answers import ChatApiError, PassingFault, PromptTooLong, fault, read_answer, retry_after
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 

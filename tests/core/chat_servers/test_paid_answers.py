@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from tasks.core.chat_servers.answers import ChatApiError, ChatTurn
-from tasks.core.chat_servers.paid_answers import (
-    DAY_S,
-    LONGEST_DAYS,
-    PAID_ANSWERS,
-    PaidAnswer,
-    PaidAnswers,
-    request_key,
-)
+from tasks.core.chat_servers.paid_answers import DAY_S, LONGEST_DAYS, PAID_ANSWERS, PaidAnswer, PaidAnswers, request_key
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 
 ROOT = Path(__file__).parents[3]

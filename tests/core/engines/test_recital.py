@@ -63,13 +63,7 @@ def test_flaws_are_seeded_and_mix_the_returns_of_groups(world: World, chat: Chat
 def test_every_flaw_comes_up_and_leaves_the_turns_before_it() -> None:
     turns = ["one", "two", "end"]
     drawn = {tuple(with_flaw(turns, random.Random(seed))) for seed in range(200)}
-    assert drawn == {
-        ("one", "two", "end"),
-        (GIVE_UP,),
-        ("one", GIVE_UP),
-        ("one", "two", WRONG_ANSWER),
-        ("one", "end"),
-    }
+    assert drawn == {("one", "two", "end"), (GIVE_UP,), ("one", GIVE_UP), ("one", "two", WRONG_ANSWER), ("one", "end")}
     assert {tuple(with_flaw(["end"], random.Random(seed))) for seed in range(50)} == {
         ("end",),
         (GIVE_UP,),

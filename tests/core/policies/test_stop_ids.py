@@ -52,11 +52,7 @@ def chat(folder: Path) -> ChatFormat:
 
 def whole_conversation(chat: ChatFormat, said: str) -> list[int]:
     """Return the ids of the whole conversation by the template: opening, turn, observation, generation prompt."""
-    messages: list[Message] = [
-        *ASKED,
-        {"role": "assistant", "content": said},
-        {"role": "user", "content": "1"},
-    ]
+    messages: list[Message] = [*ASKED, {"role": "assistant", "content": said}, {"role": "user", "content": "1"}]
     return chat._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)  # type: ignore
 
 

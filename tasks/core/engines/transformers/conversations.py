@@ -21,13 +21,7 @@ def uniforms(seed: int, count: int) -> NDArray[np.float64]:
     return np.random.Generator(np.random.Philox(key=seed)).random(count)
 
 
-def draw(
-    logits: Tensor,
-    temperature: Tensor,
-    uniform: Tensor,
-    top_k: Tensor,
-    top_p: Tensor,
-) -> tuple[Tensor, Tensor]:
+def draw(logits: Tensor, temperature: Tensor, uniform: Tensor, top_k: Tensor, top_p: Tensor) -> tuple[Tensor, Tensor]:
     """Invert the distribution function of softmax(logits / temperature) at `uniform`; greedy where temperature is 0.
 
     logits: [B, V], any float dtype; temperature: [B] float32, >= 0; uniform: [B] float64 in [0, 1). top_k: [B] int64, 0

@@ -176,11 +176,7 @@ _log = logging.getLogger(__name__)
 
 
 async def prove_delivery(
-    client: ServerClient,
-    model: str,
-    policy: Path | None,
-    probe: DeliveryProbe,
-    room: int,
+    client: ServerClient, model: str, policy: Path | None, probe: DeliveryProbe, room: int
 ) -> Delivery:
     """Ask the server for log-probs of the policy's record under the name `model`, and judge them.
 

@@ -6,14 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tasks.core.engines.vllm.client import (
-    EngineUnavailable,
-    Served,
-    ServerClient,
-    ServerGone,
-    ServerLost,
-    WrongPolicy,
-)
+from tasks.core.engines.vllm.client import EngineUnavailable, Served, ServerClient, ServerGone, ServerLost, WrongPolicy
 from tasks.core.engines.vllm.delivery import Delivery, prove_delivery, require_base
 from tasks.core.engines.vllm.launching import Address
 from tasks.core.engines.vllm.probe_records import ProbeRecords

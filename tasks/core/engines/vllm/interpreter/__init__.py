@@ -20,11 +20,7 @@ VLLM_CPU = InterpreterRecipe(
     overrides=_FOLDER / "overrides_cpu.txt",
     check=_CHECK,
 )
-VLLM_GPU = InterpreterRecipe(
-    name="vllm-gpu",
-    requirements=_FOLDER / "requirements_gpu.txt",
-    python=">=3.11,<3.13",
-)
+VLLM_GPU = InterpreterRecipe(name="vllm-gpu", requirements=_FOLDER / "requirements_gpu.txt", python=">=3.11,<3.13")
 
 
 def vllm_recipe(device: str) -> InterpreterRecipe:
