@@ -1,11 +1,24 @@
+"""Conversations as ids by a chat template, and where a turn ends: among others with Qwen2.5-Instruct's (Apache 2.0)."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
+from tasks.core.engines.transformers.engine import TransformersEngine
+from tasks.core.interfaces.engine import Generation, GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import Message
 from tasks.core.policies.chat_format import ChatFormat, ChatTemplateError
+from tasks.core.policies.chat_settings import load_chat_format
+from tasks.core.records.files import ArtifactError
+from tests.tiny_models import tiny_qwen2
 
 QWEN = """{%- if messages[0]['role'] == 'system' %}
     {{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}
@@ -44,22 +57,17 @@ DROPPING = """{%- for message in messages if message['role'] != 'system' %}
 UNMARKED = "{%- for message in messages %}{{- message.role + ': ' + message.content }}{%- endfor %}{{- 'assistant: ' }}"
 
 ASKED: list[Message] = [{"role": "user", "content": "Pay Anna."}]
+OPENING: list[Message] = [{"role": "system", "content": "Act."}, *ASKED]
 ANSWER = "print(1)"
 
 
-def byte_tokenizer(template: str | None) -> PreTrainedTokenizerFast:
+def byte_tokenizer(template: str | None, special: Mapping[str, int] = MappingProxyType({})) -> PreTrainedTokenizerFast:
     vocabulary = {character: index for index, character in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer = Tokenizer(models.BPE({**vocabulary, **special}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        additional_special_tokens=["<|im_start|>"],
-    )
-    fast.chat_template = template
-    return fast
+    ends = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "additional_special_tokens": ["<|im_start|>"]}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=template, **ends)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +80,7 @@ def qwen() -> ChatFormat:
 def test_ids_turn_by_turn_are_those_of_the_whole_conversation(template: str, system: bool) -> None:
     tokenizer = byte_tokenizer(template)
     chat = ChatFormat(tokenizer)
-    opening: list[Message] = [{"role": "system", "content": "Act."}, *ASKED] if system else ASKED
+    opening = OPENING if system else ASKED
     turn = [*tokenizer.encode(ANSWER), chat.stop_ids[0]]
     played = chat.prompt_ids(opening) + turn + chat.continuation_ids("  1\n", closed=True)
     whole: list[Message] = [*opening, {"role": "assistant", "content": ANSWER}, {"role": "user", "content": "  1\n"}]
@@ -82,10 +90,9 @@ def test_ids_turn_by_turn_are_those_of_the_whole_conversation(template: str, sys
 @pytest.mark.parametrize("template", [GEMMA, DROPPING], ids=["gemma", "dropping"])
 def test_a_template_without_system_messages_shows_theirs_in_the_users_first(template: str) -> None:
     chat = ChatFormat(byte_tokenizer(template))
-    opening: list[Message] = [{"role": "system", "content": "Act."}, *ASKED]
     whole: list[Message] = [{"role": "user", "content": "Act.\n\nPay Anna."}]
-    assert chat.render(opening) == chat.render(whole)
-    assert chat.prompt_ids(opening) == chat.prompt_ids(whole)
+    assert chat.render(OPENING) == chat.render(whole)
+    assert chat.prompt_ids(OPENING) == chat.prompt_ids(whole)
 
 
 def test_the_default_system_message_comes_once(qwen: ChatFormat) -> None:
@@ -154,3 +161,93 @@ def test_cached_ids_cannot_be_changed_by_callers() -> None:
     assert (chat.prompt_ids(ASKED), chat.continuation_ids("seen", closed=False)) == kept
     assert chat.continuation_ids("seen", closed=True) != kept[1]
     assert chat.prompt_ids([{"role": "system", "content": "Pay Anna."}]) != kept[0]
+
+
+END_OF_TEXT, OPENER, END_OF_TURN = 151643, 151644, 151645
+SPECIAL = {"<|endoftext|>": END_OF_TEXT, "<|im_start|>": OPENER, "<|im_end|>": END_OF_TURN}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a base policy's folder, as far as its chat format needs it, with Qwen2.5-Instruct's generation config."""
+    folder = tmp_path_factory.mktemp("qwen")
+    template = (Path(__file__).parent / "qwen2_5.jinja").read_text()
+    byte_tokenizer(template, SPECIAL).save_pretrained(folder)
+    ends = {"eos_token_id": [END_OF_TURN, END_OF_TEXT], "pad_token_id": END_OF_TEXT, "temperature": 0.7}
+    (folder / "generation_config.json").write_text(json.dumps(ends))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def chat(folder: Path) -> ChatFormat:
+    return load_chat_format(folder)
+
+
+def whole_conversation(chat: ChatFormat, said: str) -> list[int]:
+    """Return the ids of the whole conversation by the template: opening, turn, observation, generation prompt."""
+    messages: list[Message] = [*OPENING, {"role": "assistant", "content": said}, {"role": "user", "content": "1"}]
+    return chat._tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)  # type: ignore
+
+
+def test_a_turn_ends_at_every_end_of_the_model_and_at_an_opener(chat: ChatFormat) -> None:
+    assert chat.stop_ids == (END_OF_TURN, END_OF_TEXT, OPENER)
+
+
+@pytest.mark.parametrize("stop", [END_OF_TURN, END_OF_TEXT, OPENER, None])
+def test_the_conversation_goes_on_as_the_template_has_it_however_a_turn_stopped(
+    chat: ChatFormat, stop: int | None
+) -> None:
+    sampled = [*chat._encode("print(1)"), *([] if stop is None else [stop])]
+    turn = chat.kept_ids(sampled)
+    assert list(turn) == sampled[: len(turn)] and chat.closes(turn) == (stop == END_OF_TURN)
+    played = [*chat.prompt_ids(OPENING), *turn, *chat.continuation_ids("1", closed=chat.closes(turn))]
+    assert played == whole_conversation(chat, "print(1)")
+    assert chat.decode(turn) == "print(1)"
+
+
+@pytest.mark.parametrize("stop", [END_OF_TURN, END_OF_TEXT, OPENER])
+def test_a_turn_that_is_only_its_stop_id_keeps_it(chat: ChatFormat, stop: int) -> None:
+    turn = chat.kept_ids([stop])
+    assert turn == (stop,) and chat.decode(turn) == "" and chat.closes(turn) == (stop == END_OF_TURN)
+    assert chat.kept_ids([]) == () and not chat.closes(())
+
+
+@pytest.mark.parametrize("ends", [None, [], END_OF_TURN])
+def test_a_generation_config_may_name_one_end_or_none(folder: Path, tmp_path: Path, ends: object) -> None:
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    assert load_chat_format(tmp_path).stop_ids == (END_OF_TURN, OPENER)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": "<|im_end|>"}))
+    with pytest.raises(ArtifactError, match="eos_token_id must be an id"):
+        load_chat_format(tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    assert load_chat_format(tmp_path).stop_ids == (END_OF_TURN, OPENER)
+
+
+@pytest.mark.parametrize("stop", SPECIAL.values())
+def test_the_engine_of_this_process_stops_at_each(chat: ChatFormat, stop: int) -> None:
+    engine = TransformersEngine(_model_that_says(stop))
+    prompt, settings = chat.prompt_ids(OPENING), SamplingSettings(0.0, 6, chat.stop_ids)
+    generation = _turn(engine, GenerationRequest("a", prompt, settings, seed=0))
+    assert generation.token_ids == (stop,) and generation.stop_reason == "stop"
+    (endless,) = {_turn(engine, GenerationRequest("b", prompt, SamplingSettings(0.0, 6, ()), seed=0))}
+    assert endless.token_ids == (stop,) * 6 and endless.stop_reason == "length"
+
+
+def _turn(engine: TransformersEngine, request: GenerationRequest) -> Generation:
+    engine.submit(request)
+    (generation,) = engine.collect()
+    return generation
+
+
+def _model_that_says(token: int) -> Qwen2ForCausalLM:
+    """Make a model of Qwen2's architecture and vocabulary whose likeliest id is always `token`."""
+    sizes = {"hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1}
+    model = tiny_qwen2(vocab_size=152064, num_key_value_heads=1, **sizes)
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+        model.model.norm.weight.zero_()
+        model.lm_head.bias = torch.nn.Parameter(torch.zeros(152064))
+        model.lm_head.bias[token] = 9.0
+    return model
