@@ -14,7 +14,7 @@ from tasks.core.config.kind_section import KindSection
 from tasks.core.config.params import Params, ParamsError, params_of_knobs
 from tasks.core.config.world import WorldSection
 from tasks.core.config.yaml_text import YamlFault, parse_yaml, yaml_nodes, yaml_text
-from tasks.core.records.dotted import dotted
+from tasks.core.records.documents import dotted
 from tasks.core.records.files import replacing
 
 _COLUMN = 42

@@ -14,7 +14,7 @@ from typing import Any
 
 from tasks.core.config.lineage import LineageConfig
 from tasks.core.config.params import ParamsError, read_yaml
-from tasks.core.records.dotted import dotted
+from tasks.core.records.documents import dotted
 
 PROFILES = Path(__file__).parent / "profiles"
 METHODS = PROFILES / "methods"

@@ -5,13 +5,13 @@ from tasks.core.evaluation.playing import plan_dev, play_policy
 from tasks.core.evaluation.scored_rows import Row, difficulty_scores, mean_return, metric_score, outcomes, void_rollouts
 from tasks.core.evaluation.tgc_sgc import sgc, tgc
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.api_usage import ApiUsage
 from tasks.core.records.documents import write_document
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.scores import Evaluation
 from tasks.core.records.tables import write_rows
-from tasks.core.rollouts.kept import forget_played
+from tasks.core.records.timings import ApiUsage
 from tasks.core.rollouts.playing import forget_paid
+from tasks.core.rollouts.shards import forget_played
 
 
 def evaluate_policy(context: StageContext[EvaluationInputs]) -> None:

@@ -24,7 +24,6 @@ from tasks.core.evaluation.tgc_sgc import Outcome, paired_runs_scores, sgc, sgc_
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.selected_policy import require_evaluated_policy
-from tasks.core.records.api_usage import ApiUsage, total_usage
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.schemas import BASE_POLICY, SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.scores import (
@@ -38,8 +37,9 @@ from tasks.core.records.scores import (
     TrainingBudget,
 )
 from tasks.core.records.tables import write_rows
-from tasks.core.rollouts.kept import forget_played
+from tasks.core.records.timings import ApiUsage, total_usage
 from tasks.core.rollouts.playing import forget_paid, warm_chat_format
+from tasks.core.rollouts.shards import forget_played
 
 BASE = iteration_key(0)
 

@@ -152,8 +152,5 @@ def _candidate(path: Path, key: str) -> Candidate:
     if evaluation.iteration != key:
         raise ArtifactError(f"{path}: iteration: {evaluation.iteration}, expected {key}; delete it and run `dvc repro`")
     return Candidate(
-        iteration=key,
-        dev_tgc=evaluation.tgc,
-        dev_sgc=evaluation.sgc,
-        adapter_digest=evaluation.adapter_digest,
+        iteration=key, dev_tgc=evaluation.tgc, dev_sgc=evaluation.sgc, adapter_digest=evaluation.adapter_digest
     )

@@ -7,8 +7,7 @@ from pathlib import Path
 from tasks.core.config.dag import iteration_key
 from tasks.core.config.stage_inputs import CurveInputs
 from tasks.core.interfaces.stage import StageContext
-from tasks.core.records.documents import read_document
-from tasks.core.records.dotted import dotted
+from tasks.core.records.documents import dotted, read_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.scores import Evaluation

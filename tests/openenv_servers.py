@@ -10,13 +10,7 @@ from typing import Any
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.config.world import WorldConfig, WorldSection
 from tasks.core.interfaces.world import World
-from tasks.core.worlds.openenv.kind import (
-    OpenEnvConfig,
-    OpenEnvScenario,
-    OpenEnvSplits,
-    OpenEnvTask,
-    OpenEnvVerdict,
-)
+from tasks.core.worlds.openenv.kind import OpenEnvConfig, OpenEnvScenario, OpenEnvSplits, OpenEnvTask, OpenEnvVerdict
 
 ROOT = Path(__file__).resolve().parents[1]
 SCENARIOS = 4

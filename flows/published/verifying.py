@@ -8,8 +8,7 @@ from typing import Any
 from flows.published.published_run import PublishedRun, artifacts_that_count
 from tasks.core.lineage.dvc_lock import lock_of
 from tasks.core.lineage.integrity import dvc_md5
-from tasks.core.records.documents import read_document
-from tasks.core.records.dotted import dotted
+from tasks.core.records.documents import dotted, read_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import RunManifest, of_other_knobs, recorded_params

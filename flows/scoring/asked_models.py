@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from flows.errors import WrongArgument
 from tasks.core.config.policy import PACKAGED
 from tasks.core.policies.checkpoint_files import FULL_CONFIG, holds_adapter
-from tasks.core.records.model_scores import ModelKind
+from tasks.core.records.comparison import ModelKind
 
 REGISTERED = "models:/"
 _HUB_ID = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w.-]+))?")

@@ -30,10 +30,10 @@ from tasks.core.lineage.git_state import git_state
 from tasks.core.lineage.params_and_metrics import flat_params, params_digest
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.policy_weights import require_base_of_adapter
+from tasks.core.records.comparison import ModelScore, ScoreLineage
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import digest, remembered_digest, replacing
 from tasks.core.records.layout import Layout
-from tasks.core.records.model_scores import ModelScore, ScoreLineage
 from tasks.core.records.schemas import SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.rollouts.playing import forget_paid, warm_chat_format

@@ -116,11 +116,7 @@ def with_flaw(turns: Sequence[str], generator: random.Random) -> list[str]:
         return list(turns)
     *work, end = turns
     cut = generator.randrange(len(work)) if work else 0
-    flaws = (
-        [*work[:cut], GIVE_UP],
-        [*work, WRONG_ANSWER],
-        [*work[:-1], end],
-    )
+    flaws = ([*work[:cut], GIVE_UP], [*work, WRONG_ANSWER], [*work[:-1], end])
     return generator.choice(flaws)
 
 

@@ -33,10 +33,7 @@ def rollout(task: str, index: int, episode_return: float, end_reason: str) -> di
 def run(
     root: Path, groups: dict[str, list[tuple[float, str]]], **advantages: Any
 ) -> tuple[list[Any], AdvantageSummary]:
-    params = Params(
-        iterations=1,
-        advantages=AdvantageConfig(**advantages),
-    )
+    params = Params(iterations=1, advantages=AdvantageConfig(**advantages))
     context = StageContext(Layout(root), AdvantageInputs.of(params), "i001")
     rows = [rollout(task, index, *outcome) for task, group in groups.items() for index, outcome in enumerate(group)]
     write_rows(context.layout.rollouts("i001"), rows, ROLLOUTS)

@@ -9,7 +9,7 @@ from flows.profile_stack import METHOD_SECTIONS, METHODS, merged, method_names, 
 from tasks.core.config.descriptions import LONGEST_COMMENT, knob_comments
 from tasks.core.config.params import ParamsError, load_params
 from tasks.core.config.yaml_text import parse_yaml
-from tasks.core.records.dotted import dotted
+from tasks.core.records.documents import dotted
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ import pytest
 from flows.params_file import params_of
 from flows.profile_stack import PROFILES, read_mapping
 from tasks.core.interpreters import INTERPRETERS, python_executable
-from tasks.core.records.dotted import dotted
+from tasks.core.records.documents import dotted
 from tasks.core.worlds.appworld.kind import APPWORLD
 
 TABLE = Path(__file__).parents[2] / "docs" / "paper.md"

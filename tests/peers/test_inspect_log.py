@@ -8,8 +8,8 @@ import pytest
 from flows.cli.app import main
 from tasks.core.interpreters import InterpreterRecipe
 from tasks.core.policies.chat_settings import load_chat_format
+from tasks.core.records.comparison import ModelScore
 from tasks.core.records.documents import read_document
-from tasks.core.records.model_scores import ModelScore
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
 from tests.peers.interpreter import HERE, ROOT, asked

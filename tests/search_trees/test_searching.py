@@ -22,7 +22,7 @@ from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
 from tasks.core.text_games.episode import answer_text
 from tasks.pair_turns import turn_pairs
-from tasks.search_trees.searching import Forest, first_simulations
+from tasks.search_trees import Forest, first_simulations
 from tests.core.rollouts.conftest import Count, CountingGame
 
 Row = dict[str, Any]

@@ -16,7 +16,7 @@ from tasks.core.config.params import Params, ParamsError, read_yaml
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.section import Section
 from tasks.core.config.world import WorldConfig
-from tasks.core.records.dotted import dotted
+from tasks.core.records.documents import dotted
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -36,7 +36,7 @@ from tasks.core.chat_servers.paid_answers import PaidAnswer, PaidAnswers, Spendi
 from tasks.core.chat_servers.settings import ChatApiConfig
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.interfaces.world import Message
-from tasks.core.records.api_usage import ApiUsage
+from tasks.core.records.timings import ApiUsage
 
 MINUTE_S = 60.0
 UNITS = 10_000

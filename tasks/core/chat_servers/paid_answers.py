@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from tasks.core.chat_servers.answers import ChatApiError, ChatTurn
 from tasks.core.chat_servers.settings import Traffic
 from tasks.core.interfaces.engine import GenerationRequest
-from tasks.core.records.api_usage import ApiUsage
+from tasks.core.records.timings import ApiUsage
 
 PAID_ANSWERS = Path(".loopline") / "paid_answers.sqlite"
 LONGEST_DAYS = 30

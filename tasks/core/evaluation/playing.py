@@ -16,11 +16,10 @@ from tasks.core.evaluation.scored_rows import outcomes, void_rollouts
 from tasks.core.evaluation.tgc_sgc import require_complete
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.interfaces.world import Task
-from tasks.core.rollouts.kept import play_in_parts
 from tasks.core.rollouts.planning import PlannedRollout, PlaySettings
 from tasks.core.rollouts.playing import warm_world
 from tasks.core.rollouts.scheduler import CollectionStats
-from tasks.core.rollouts.shards import PlayedRollouts
+from tasks.core.rollouts.shards import PlayedRollouts, play_in_parts
 from tasks.core.seeding import derive_seed
 from tasks.core.transient import Transient
 

@@ -174,8 +174,5 @@ def paired_runs_scores(selected: Sequence[Outcome], base: Sequence[Outcome]) -> 
 
 def _document(every: Estimate, best: Estimate) -> RunsScore:
     return RunsScore(
-        pass_hat=every.value,
-        pass_hat_se=every.standard_error,
-        best_of=best.value,
-        best_of_se=best.standard_error,
+        pass_hat=every.value, pass_hat_se=every.standard_error, best_of=best.value, best_of_se=best.standard_error
     )

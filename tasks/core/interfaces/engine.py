@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 from tasks.core.interfaces.world import Message
-from tasks.core.records.api_usage import ApiUsage
+from tasks.core.records.timings import ApiUsage
 
 StopReason = Literal["stop", "length", "context"]
 """A stop id, the longest turn, or a context that only the server knew to be full: then the turn has no ids."""

@@ -11,7 +11,7 @@ from typing import Literal, Protocol, runtime_checkable
 from typing_extensions import TypedDict  # pydantic accepts only this TypedDict, up to Python 3.11
 
 from tasks.core.config.splits import Split
-from tasks.core.records.api_usage import ApiUsage
+from tasks.core.records.timings import ApiUsage
 
 
 class Message(TypedDict):

@@ -12,8 +12,7 @@ from tasks.core.config.policy import PACKAGED
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.lineage.dvc_lock import SIDE_TASKS
 from tasks.core.policies.checkpoint_files import policy_digest
-from tasks.core.records.documents import Document, read_document
-from tasks.core.records.dotted import dotted_numbers, dotted_text
+from tasks.core.records.documents import Document, dotted_numbers, dotted_text, read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import StageVersions
 from tasks.core.records.scores import Evaluation, Scores, Selection, TrainingBudget

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.core.config.splits import TEST_SPLITS
-from tasks.core.records.documents import read_document
-from tasks.core.records.dotted import dotted_numbers
+from tasks.core.records.documents import dotted_numbers, read_document
 from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS, SELECTED_POLICY

@@ -1,20 +1,15 @@
-"""The JSON artifacts: one typed model for each, validated on writing and on reading.
+"""The JSON artifacts: one typed model for each, validated on writing and on reading, and as flat ones by dotted name.
 
 All shares are in [0, 1]; all TGC and SGC figures and their standard errors are in percent. An undefined figure (a
 standard error from one scenario, the KL of an update that trained on nothing) is null, never NaN.
 """
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    JsonValue,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from tasks.core.config.broken_rules import broken_rules
 from tasks.core.records.files import SPOILT, UNWRITTEN, ArtifactError, read_json, write_json
@@ -59,3 +54,28 @@ def _validated(path: Path, kind: type[D], content: dict[str, JsonValue]) -> D:
         return kind.model_validate_json(json.dumps(content))
     except ValidationError as error:
         raise ArtifactError("\n".join(f"{path}: {rule}" for rule in broken_rules(error, "(document)"))) from None
+
+
+def dotted(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return every value in `content` that is not a mapping, by dotted name."""
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            flat.update(dotted(value, f"{prefix}{name}."))
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def dotted_text(content: Mapping[str, Any]) -> dict[str, str]:
+    """Return every value in `content` by dotted name, as text; values that are not text as JSON."""
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in dotted(content).items()}
+
+
+def dotted_numbers(content: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers in `content` by dotted name; leaves out booleans and everything else."""
+    return {
+        name: float(value)
+        for name, value in dotted(content).items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }

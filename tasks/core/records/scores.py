@@ -5,8 +5,8 @@ Units are those of documents.py.
 
 from pydantic import Field, model_validator
 
-from tasks.core.records.api_usage import ApiUsage
 from tasks.core.records.documents import Count, Digest, Document, IterationKey, Percent, Positive, Share
+from tasks.core.records.timings import ApiUsage
 
 
 class DifficultyScore(Document):

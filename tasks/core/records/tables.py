@@ -46,12 +46,7 @@ def write_table(path: Path, table: pa.Table, schema: pa.Schema) -> None:
 
 
 def read_table(
-    path: Path,
-    schema: pa.Schema,
-    *,
-    trusted: bool = False,
-    missing: str = UNWRITTEN,
-    damaged: str = SPOILT,
+    path: Path, schema: pa.Schema, *, trusted: bool = False, missing: str = UNWRITTEN, damaged: str = SPOILT
 ) -> pa.Table:
     """Read and validate a table. A `trusted` table is only read, because the stage that trained on it validated it.
 

@@ -13,11 +13,10 @@ from typing import Any
 
 from tasks.core.evaluation.scored_rows import Row, rationale
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.records.api_usage import ApiUsage
-from tasks.core.records.comparison import ALL_LEVELS
-from tasks.core.records.model_scores import ModelScore
+from tasks.core.records.comparison import ALL_LEVELS, ModelScore
 from tasks.core.records.schemas import VOID_REASONS
 from tasks.core.records.sequences import parts
+from tasks.core.records.timings import ApiUsage
 
 INSPECT = "inspect"
 """Folder of a score's log."""

@@ -19,9 +19,9 @@ from tasks.core.evaluation.scored_rows import (
 )
 from tasks.core.interfaces.world_kind import ScoredEpisode, ScoredTrials
 from tasks.core.policies.chat_format import ChatFormat
-from tasks.core.records.api_usage import total_usage
-from tasks.core.records.model_scores import ModelScore
+from tasks.core.records.comparison import ModelScore
 from tasks.core.records.scores import EpisodeLimits
+from tasks.core.records.timings import total_usage
 from tasks.core.rollouts.episode import WORLD_SEED
 from tasks.core.rollouts.shards import PlayedRollouts
 from tasks.core.seeding import derive_seed

@@ -5,8 +5,8 @@ from pathlib import Path
 from tasks.core.config.params import Params
 from tasks.core.lineage.mlflow_store import explained, open_store, tracking_uri
 from tasks.core.lineage.params_and_metrics import flat_params, is_constant
-from tasks.core.records.dotted import dotted_numbers
-from tasks.core.records.model_scores import ModelScore
+from tasks.core.records.comparison import ModelScore
+from tasks.core.records.documents import dotted_numbers
 
 KEY = "score_key"
 """Tag by which a score's run is found again."""

@@ -10,8 +10,7 @@ from tasks.core.evaluation.scored_rows import outcomes_by_policy
 from tasks.core.evaluation.tgc_sgc import Outcome
 from tasks.core.policies.selected_policy import read_selection_and_scores
 from tasks.core.records.comparison import StudyRun
-from tasks.core.records.documents import read_document
-from tasks.core.records.dotted import dotted_text
+from tasks.core.records.documents import dotted_text, read_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import BASE_POLICY, OUTCOMES, SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.scores import Evaluation

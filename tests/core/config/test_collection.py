@@ -35,8 +35,7 @@ def test_a_training_budget_is_played_where_it_is_asked_for_and_another_one() -> 
     for asked, test_turns, again in (("true", 40, True), ("true", 20, False), ("false", 40, False)):
         inputs = ScoringInputs.of(
             params_of(
-                "default",
-                [*knobs, f"scoring.limits.max_turns={test_turns}", f"scoring.at_training_budget={asked}"],
+                "default", [*knobs, f"scoring.limits.max_turns={test_turns}", f"scoring.at_training_budget={asked}"]
             )
         )
         assert (inputs.limits.max_turns, inputs.test_limits.max_turns, inputs.plays_again) == (20, test_turns, again)

@@ -7,7 +7,7 @@ import pytest
 
 from flows.params_file import params_of
 from tasks.core.config.params import ParamsError
-from tasks.core.records.dotted import dotted
+from tasks.core.records.documents import dotted
 
 ROOT = Path(__file__).parents[3]
 
@@ -92,11 +92,7 @@ def test_the_filter_by_mass_goes_on_top_of_loop_and_others(base: str, method: st
         ("smoke ppo", ["advantages.normalise_over_batch=true"], r"set advantages\.normalise_over_batch: false"),
         ("smoke ppo", ["advantages.min_absolute_advantage=0.01"], r"set advantages\.min_absolute_advantage: 0\.0"),
         ("smoke", ["collection.temperatures=[0.5,1.0]"], r"collection\.temperatures: update\.objective: clipped"),
-        (
-            "smoke",
-            ["collection.demonstrations=true"],
-            r"collection\.demonstrations: .* objective to supervised",
-        ),
+        ("smoke", ["collection.demonstrations=true"], r"collection\.demonstrations: .* objective to supervised"),
         ("smoke ei", ["update.loss.correct_engine_mismatch=true"], r"correct_engine_mismatch .* with supervised set"),
         ("smoke dmpo", ["update.loss.correct_engine_mismatch=true"], r"correct_engine_mismatch .* with preference set"),
         (
@@ -105,11 +101,7 @@ def test_the_filter_by_mass_goes_on_top_of_loop_and_others(base: str, method: st
             r"objective: preference .* set critic: null",
         ),
         ("smoke dmpo", ["update.loss.average=token"], r"objective: preference .* set loss\.average: rollout"),
-        (
-            "smoke dmpo",
-            ["update.loss.average=constant"],
-            r"constant would have it; set loss\.average: rollout",
-        ),
+        ("smoke dmpo", ["update.loss.average=constant"], r"constant would have it; set loss\.average: rollout"),
         (
             "smoke ppo",
             ["update.critic.rewards=turns", "advantages.returns=all_or_nothing"],
@@ -120,17 +112,9 @@ def test_the_filter_by_mass_goes_on_top_of_loop_and_others(base: str, method: st
         ("smoke dpo_mcts snr_filter", [], r"set advantages\.top_variance_share: 1\.0 and variance_share_of: groups"),
         ("smoke dpo_mcts", ["advantages.variance_share_of=mass"], r"a tree is not a group of rollouts"),
         ("smoke ppo random_rewards", [], r"learns the returns that were earned; set advantages\.returns: share"),
-        (
-            "smoke loop_turn_credit random_rewards",
-            [],
-            r"returns: shuffled does not fit progress by turn",
-        ),
+        ("smoke loop_turn_credit random_rewards", [], r"returns: shuffled does not fit progress by turn"),
         ("smoke dpo_mcts random_rewards", [], r"shuffled needs rollouts of a task to compare; unset collection\.tree"),
-        (
-            "smoke loop_turn_credit_centred",
-            ["collection.turn_progress=false"],
-            r"_centred needs collection\.turn",
-        ),
+        ("smoke loop_turn_credit_centred", ["collection.turn_progress=false"], r"_centred needs collection\.turn"),
         *(
             ("smoke", [f"lineage.{name}"], rf"lineage\.{name.partition('=')[0]}: .*is no name for MLflow")
             for name in ("experiment=''", *(f"registered_model={v}" for v in ("a/b", "o'brien", "' '", "..")))

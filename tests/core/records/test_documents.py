@@ -8,12 +8,11 @@ import pytest
 from pydantic import ValidationError
 
 from tasks.core.records import run_manifest, scores, timings, training
-from tasks.core.records.api_usage import ApiUsage, total_usage
 from tasks.core.records.documents import Document, read_document, write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.run_manifest import Attestation, LineageRecord, RunManifest, StageVersions
 from tasks.core.records.scores import Evaluation, Scores, Selection
-from tasks.core.records.timings import Timings
+from tasks.core.records.timings import ApiUsage, Timings, total_usage
 from tasks.core.records.training import AdvantageSummary, Metrics, Preflight, UpdateTimings, WarmStartRecord
 
 GOLDEN = Path(__file__).parent / "golden"

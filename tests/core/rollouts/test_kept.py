@@ -14,7 +14,7 @@ from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.scores import Candidate, Evaluation, Selection
-from tasks.core.rollouts import kept
+from tasks.core.rollouts import shards
 from tasks.core.rollouts.shards import PlayedRollouts, play_in_shards
 from tasks.evaluate_policy import evaluate_policy
 from tasks.score import score
@@ -54,7 +54,7 @@ def dev(context: StageContext[CollectionInputs], small: Params) -> Iterator[Stag
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, stop_before: int | None = None) -> Interrupted:
     player = Interrupted(stop_before)
-    monkeypatch.setattr(kept, "play_in_shards", player)
+    monkeypatch.setattr(shards, "play_in_shards", player)
     return player
 
 
@@ -120,4 +120,4 @@ def test_score_keeps_what_the_base_played(
     score(context)
     assert player.played == [("test_normal, i001", 8), ("test_normal, i001", 2)]
     assert [path.read_bytes() for path in paths] == undisturbed
-    assert not (layout.root / kept.PLAYED / "test_normal").exists()
+    assert not (layout.root / shards.PLAYED / "test_normal").exists()

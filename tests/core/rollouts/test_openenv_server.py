@@ -17,13 +17,7 @@ from tasks.core.recital import oracle_engine
 from tasks.core.rollouts.planning import PlaySettings, plan_rollouts
 from tasks.core.rollouts.playing import play_rollouts
 from tasks.core.rollouts.scheduler import CollectionStats
-from tasks.core.worlds.openenv.kind import (
-    OpenEnvConfig,
-    OpenEnvScenario,
-    OpenEnvSplits,
-    OpenEnvTask,
-    OpenEnvVerdict,
-)
+from tasks.core.worlds.openenv.kind import OpenEnvConfig, OpenEnvScenario, OpenEnvSplits, OpenEnvTask, OpenEnvVerdict
 from tests.core.worlds.openenv.test_faults import SCRIPT
 from tests.openenv_servers import running
 

@@ -13,7 +13,7 @@ from flows.comparison.plan import STUDIES, checked, chosen, read_plan, runs, wit
 from flows.dag.checkout_lock import held
 from flows.params_file import params_text
 from tasks.core.config.params import ParamsError
-from tasks.core.records.dotted import dotted
+from tasks.core.records.documents import dotted
 
 CONTENT = {
     "name": "two",

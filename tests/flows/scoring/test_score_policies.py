@@ -17,10 +17,10 @@ from tasks.core.policies.chat_settings import load_chat_format
 from tasks.core.policies.delivery_probe import untrained_probe, write_probe
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy
 from tasks.core.policies.policy_weights import PolicyWeights
+from tasks.core.records.comparison import ModelScore
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout
-from tasks.core.records.model_scores import ModelScore
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.tables import read_table
 from tests.tiny_models import tiny_qwen2

@@ -18,7 +18,7 @@ from tasks.core.chat_servers.settings import ChatApiConfig
 from tasks.core.interfaces.engine import ContextOverflow, Generation, GenerationRequest
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.processes.event_loop import EventLoopThread
-from tasks.core.records.api_usage import ApiUsage
+from tasks.core.records.timings import ApiUsage
 
 CONTEXT_LENGTH = 2**20
 """In our tokens; the server knows the model's own limit and reports when it is reached."""

@@ -14,7 +14,7 @@ from tasks.core.chat_servers.paid_answers import PaidAnswers
 from tasks.core.chat_servers.settings import ChatApiConfig
 from tasks.core.interfaces.engine import GenerationRequest, SamplingSettings
 from tasks.core.processes.event_loop import EventLoopThread
-from tasks.core.records.api_usage import ApiUsage
+from tasks.core.records.timings import ApiUsage
 from tasks.core.seeding import derive_seed
 from tasks.core.tool_calls import Call, MalformedCall, calls_of, json_of, read_calls
 from tasks.core.worlds.tau2.kind import Tau2Config, UserConfig

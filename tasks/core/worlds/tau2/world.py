@@ -9,7 +9,7 @@ from tasks.core.config.splits import Split
 from tasks.core.config.world import CodeBlocks
 from tasks.core.interfaces.listed_tasks import ListedTasks, described
 from tasks.core.interpreters import INTERPRETERS, python_executable
-from tasks.core.records.api_usage import ApiUsage
+from tasks.core.records.timings import ApiUsage
 from tasks.core.text_games.task_files import read_tasks, write_tasks
 from tasks.core.tool_calls import call_text
 from tasks.core.worlds.tau2.conversing import ConversingEpisode

@@ -23,10 +23,9 @@ from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.stage import ProcessCache
 from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.processes.addresses import free_port
-from tasks.core.records.comparison import Comparison
+from tasks.core.records.comparison import Comparison, ModelScore
 from tasks.core.records.documents import read_document
 from tasks.core.records.layout import Layout
-from tasks.core.records.model_scores import ModelScore
 from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.scores import Evaluation, Scores, Selection
 from tasks.core.records.tables import read_table

@@ -12,8 +12,8 @@ import pytest
 from flows.cli.app import main
 from tasks.core.chat_servers.paid_answers import PAID_ANSWERS
 from tasks.core.interfaces.world import Evaluation, Observation
+from tasks.core.records.comparison import ModelScore
 from tasks.core.records.documents import read_document
-from tasks.core.records.model_scores import ModelScore
 from tasks.core.tool_calls import call_text
 from tasks.core.worlds.tau2.kind import Domain, Tau2Config
 from tasks.core.worlds.tau2.pool import Tau2Pool

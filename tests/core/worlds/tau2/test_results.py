@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flows.cli.app import main
+from tasks.core.records.comparison import ModelScore
 from tasks.core.records.documents import read_document
-from tasks.core.records.model_scores import ModelScore
 from tasks.core.tool_calls import call_text
 from tests.core.chat_servers.conftest import ChatServer, serve, surroundings
 from tests.core.worlds.tau2.conftest import PROJECT, project
