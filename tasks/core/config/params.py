@@ -184,7 +184,10 @@ def _dag(checked: Mapping[str, Any]) -> Dag:
 
 
 _REGENERATE = "run `loopline configure --refresh`"
-_OF_DAG = f"dag: of another version, and no section that people write; {_REGENERATE}"
+_OF_DAG = (
+    "dag: of another version, and no section that people write; `loopline configure PROFILE` writes params.yaml anew; "
+    "where it names no knob that has left, so does `loopline configure --refresh`"
+)
 
 
 def load_params(path: Path) -> Params:
