@@ -19,13 +19,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tasks.core.config.splits import TEST_SPLITS, Split
 from tasks.core.interfaces.world_kind import find_world
+from tasks.core.records.comparison import Study, StudyRun
 from tasks.core.records.documents import read_document, write_document
-from tasks.core.records.study import Study, StudyRun
 from tasks.core.seeding import derive_seed
-from tasks.core.text_games.prompt import answer_text
+from tasks.core.text_games.episode import answer_text
 from tasks.core.worlds.frozen_lake.kind import FrozenLakeConfig
-from tasks.core.worlds.frozen_lake.maps import MOVES, FrozenLakeTask, draw_tasks
-from tasks.core.worlds.frozen_lake.world import NEW_SYMBOLS, SYMBOLS, FrozenLakeKind
+from tasks.core.worlds.frozen_lake.world import MOVES, NEW_SYMBOLS, SYMBOLS, FrozenLakeKind, FrozenLakeTask, draw_tasks
 
 WORLD_SEED, GAMES = 2502, 10
 LONGEST_PLAN = 4
