@@ -26,8 +26,9 @@ from tasks.core.evaluation.differences import BySeed, method_test
 from tasks.core.evaluation.tgc_sgc import clustered_estimate
 from tasks.core.pages.tables import SPLIT_NAMES
 from tasks.core.records.layout import Layout
+from tasks.core.worlds.appworld import layout
 from tasks.core.worlds.appworld.kind import AppWorldConfig
-from tasks.core.worlds.appworld.root import layout, read_prepared_root
+from tasks.core.worlds.appworld.prepared_root import read_prepared_root
 
 CONFIDENCE = 0.95
 

@@ -23,8 +23,7 @@ from tasks.core.evaluation.differences import CONFIDENCE, PairedTest, method_tes
 from tasks.core.interfaces.world import Task
 from tasks.core.records.layout import Layout
 from tasks.core.tool_calls import call_text
-from tasks.core.worlds.tau2.demonstrations.demonstrator import Demonstrator
-from tasks.core.worlds.tau2.demonstrations.habits import PERFECT
+from tasks.core.worlds.tau2.demonstrations.playing import PERFECT, Demonstrator
 from tasks.core.worlds.tau2.demonstrations.rules import HAND_OVER, LINE, MMS, MOBILE_DATA, SERVICE, Calls, plain
 from tasks.core.worlds.tau2.kind import Tau2Config
 from tasks.core.worlds.tau2.tasks import kind

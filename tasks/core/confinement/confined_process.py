@@ -2,8 +2,9 @@
 
 import sys
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from tasks.core.confinement.fork_server import (
     LAST_SECONDS,
@@ -20,10 +21,8 @@ from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
 _SHORTEST_WAIT = 0.005
 _READY_SECONDS = 60.0
 
-T = TypeVar("T")
 
-
-class ConfinedProcess:
+class ConfinedProcess(ForkedProcess):
     """A process that runs an agent's code and exchanges JSON over one socket.
 
     Its first message is {"ready": confinement}. Not thread-safe. A caller that gets an error from it must close it.
@@ -31,19 +30,10 @@ class ConfinedProcess:
 
     def __init__(self, forks: ForkServer, kind: str, message_bytes: int, **details: Any) -> None:
         """Fork the process. Raises WorldFault. `message_bytes` is the largest message to accept from it."""
-        self._process = ForkedProcess(forks, kind, **details)
-        assert self._process.pid is not None
-        self.pid = self._process.pid
-        """Process id; the process may have ended already."""
-        self.closed = False
-        self._link, self._message_bytes = self._process.link, message_bytes
+        super().__init__(forks, kind, **details)
+        self._message_bytes = message_bytes
         self._confinement = ""
         self._watch = _Watch(self.pid)
-
-    @property
-    def peak_memory_bytes(self) -> int | None:
-        """Largest resident memory; known once the process has ended."""
-        return self._process.peak_memory_bytes
 
     @property
     def confinement(self) -> str:
@@ -51,24 +41,28 @@ class ConfinedProcess:
         self._await_ready()
         return self._confinement
 
-    @property
-    def cpu_seconds(self) -> float:
-        """CPU seconds used so far; after the process has ended, those it had used when its last run began."""
-        return self._watch.cpu_time()
+    @contextmanager
+    def running(self, wall_seconds: float, cpu_seconds: float) -> Iterator[None]:
+        """Run with these limits until the end of the block; an error in it ends the process.
 
-    @property
-    def quiet(self) -> bool:
-        """Whether nothing has arrived unasked, not even the end of the connection."""
-        return not self.closed and self._link.quiet
+        Raises WorldFault when the process is closed or could not be confined.
+        """
+        try:
+            self._await_ready()
+            self._watch.start(wall_seconds, cpu_seconds)
+            yield
+        except BaseException:
+            self.end()
+            raise
 
-    def begin(self, wall_seconds: float, cpu_seconds: float) -> None:
-        """Begin a run with these limits. Raises WorldFault when the process is closed or could not be confined."""
-        self._await_ready()
-        self._watch.start(wall_seconds, cpu_seconds)
-
-    def off_the_clock(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call `function` without counting its time towards the run."""
-        return self._watch.paused(function, *arguments)
+    @contextmanager
+    def off_the_clock(self) -> Iterator[None]:
+        """Count the time until the end of the block not towards the run."""
+        begin = time.monotonic()
+        try:
+            yield
+        finally:
+            self._watch.wall_start += time.monotonic() - begin
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message. Raises WorldFault if it is not JSON, and whatever `receive` raises."""
@@ -77,7 +71,7 @@ class ConfinedProcess:
         except (TypeError, ValueError, RecursionError) as error:
             raise WorldFault(f"the world answered with a value that is not JSON: {error}") from error
         try:
-            self._link.send_frame(frame, seconds=max(self._watch.wall_left(), _SHORTEST_WAIT))
+            self.link.send_frame(frame, seconds=max(self._watch.wall_left(), _SHORTEST_WAIT))
         except LinkTimeout:
             raise ExecutionTimeout("the code did not take an answer in time") from None
         except LinkBroken:
@@ -86,18 +80,13 @@ class ConfinedProcess:
     def receive(self) -> dict[str, Any]:
         """Return the next message. Raises ExecutionTimeout, ProcessDied or WorldFault."""
         try:
-            return self._link.receive_hostile(self._message_bytes, self._watch.next_look)
+            return self.link.receive_hostile(self._message_bytes, self._watch.next_look)
         except OversizedMessage as error:
             raise ProcessDied(f"the process sent {error}") from error
         except MalformedMessage as error:
             raise ProcessDied(f"the process sent a malformed message: {error}") from error
         except LinkBroken:
             raise self._death() from None
-
-    def close(self) -> None:
-        """End the process. Idempotent, never raises."""
-        if not self.closed:
-            self._end()
 
     def _await_ready(self) -> None:
         if self.closed:
@@ -117,12 +106,7 @@ class ConfinedProcess:
         """End the process and return the error that says whose fault its death was."""
         if self.closed:
             return WorldFault("the confined process was closed while it ran")
-        return verdict_on_death(self._end(LAST_SECONDS), "sandboxed process")
-
-    def _end(self, patience: float = 0.0) -> int | None:
-        """End the process. Returns its exit status or KILLED; None if the zygote is gone too."""
-        self.closed = True
-        return self._process.end(patience)
+        return verdict_on_death(self.end(LAST_SECONDS), "sandboxed process")
 
 
 class _Watch:
@@ -130,24 +114,16 @@ class _Watch:
 
     def __init__(self, pid: int) -> None:
         self._clock = (~pid << 3) | 2  # CLOCK_PROCESS_CPUTIME_ID of the other process (clock_getcpuclockid(3))
-        self._wall_limit = self._cpu_limit = self._wall_start = self._cpu_start = 0.0
+        self._wall_limit = self._cpu_limit = self.wall_start = self._cpu_start = 0.0
 
     def start(self, wall_limit: float, cpu_limit: float) -> None:
         """Begin a run with these limits, in seconds."""
         self._wall_limit, self._cpu_limit = wall_limit, cpu_limit
-        self._wall_start = time.monotonic()
+        self.wall_start = time.monotonic()
         self._cpu_start = self.cpu_time()
 
-    def paused(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Call `function` off the clock."""
-        begin = time.monotonic()
-        try:
-            return function(*arguments)
-        finally:
-            self._wall_start += time.monotonic() - begin
-
     def wall_left(self) -> float:
-        return self._wall_start + self._wall_limit - time.monotonic()
+        return self.wall_start + self._wall_limit - time.monotonic()
 
     def next_look(self) -> float:
         """Return the seconds until a limit could be reached. Raises ExecutionTimeout when a limit is reached."""

@@ -200,12 +200,12 @@ class ForkedProcess:
         """Fork the process. Raises WorldFault."""
         self.peak_memory_bytes: int | None = None
         """Largest resident memory; known once the process has ended."""
-        self._forks = forks
+        self._forks, self.closed = forks, False
         ours, theirs = socket.socketpair()
         self.link = Link(ours)
         try:
             with theirs:
-                self.pid: int | None = forks.fork(kind, [theirs.fileno()], **details)
+                self.pid = forks.fork(kind, [theirs.fileno()], **details)
         except WorldFault:
             self.link.close()
             raise
@@ -215,10 +215,10 @@ class ForkedProcess:
 
         Returns its exit status or KILLED; None if its fork server is gone. Idempotent, never raises.
         """
+        was_closed, self.closed = self.closed, True
         self.link.close()
-        pid, self.pid = self.pid, None
-        if pid is not None:
+        if not was_closed:
             with contextlib.suppress(WorldFault):
-                status, self.peak_memory_bytes = self._forks.end(pid, patience)
+                status, self.peak_memory_bytes = self._forks.end(self.pid, patience)
                 return status
         return None

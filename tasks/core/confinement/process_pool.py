@@ -18,7 +18,6 @@ Confinement = Literal["auto", "seccomp", "audit"]
 """See `inside.jail`."""
 
 _ROOT = Path(__file__).parents[3]
-_KIT = "tasks.core.confinement"
 # The packages above an `inside` are empty stand-ins: no module of the pipeline is imported, and the pipeline's
 # site-packages are hidden. Modules cannot register functions to run at a fork (locks of logging and threading, a new
 # seed of `random`): a zygote has one thread, and these calls take a third of a fork's time. Garbage collection is off
@@ -90,7 +89,11 @@ class Zygote:
         try:
             self.forks.started(seconds)
             if frame is not None:
-                self._start_engine(seconds, frame)
+                ours, theirs = socket.socketpair()
+                with theirs:
+                    self._engine = ForkServer(ours, f"{self._subject}'s engine")
+                    self.pids.append(self.forks.fork("engine", [theirs.fileno()]))
+                self.greeting = self._engine.started(seconds, frame)
         except WorldFault as fault:
             self._end()
             errors = self._said()
@@ -112,13 +115,6 @@ class Zygote:
             self._process.kill()
             self._process.wait()
 
-    def _start_engine(self, seconds: float, frame: bytes) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._engine = ForkServer(ours, f"{self._subject}'s engine")
-            self.pids.append(self.forks.fork("engine", [theirs.fileno()]))
-        self.greeting = self._engine.started(seconds, frame)
-
     def _said(self) -> str:
         """Return the last characters of its standard error; call once, after its end."""
         assert self._process.stderr is not None
@@ -134,17 +130,12 @@ def kept_variables(*names: str) -> dict[str, str]:
 
 
 def _start(module: str, control: int, settings: Mapping[str, Any]) -> str:
-    names = {name for inside in (module, f"{_KIT}.inside.") for name in _above(inside.partition(".inside.")[0])}
+    homes = (module.partition(".inside.")[0], "tasks.core.confinement")
+    names = {home.rsplit(".", depth)[0] for home in homes for depth in range(home.count(".") + 1)}
     packages = [(name, str(_ROOT.joinpath(*name.split(".")))) for name in sorted(names)]
     return _START.format(
         packages=json.dumps(packages), module=module, control=control, settings=json.dumps(dict(settings))
     )
-
-
-def _above(package: str) -> list[str]:
-    """Return the package and all its parent packages."""
-    parts = package.split(".")
-    return [".".join(parts[: depth + 1]) for depth in range(len(parts))]
 
 
 class Keep(NamedTuple):
@@ -250,7 +241,7 @@ class ProcessPool:
             zygote, idle = self._zygote, list(self._idle)
         kinds = list(self._kept)
         idle.sort(key=lambda one: kinds.index(one.kind))
-        return [*(zygote.pids if zygote is not None else ()), *(one.pid for one in idle if one.pid is not None)]
+        return [*(zygote.pids if zygote is not None else ()), *(one.pid for one in idle)]
 
     def close(self) -> None:
         """End all processes; those in use are ended when given back, and raise WorldFault before. Idempotent."""

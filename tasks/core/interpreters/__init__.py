@@ -43,13 +43,8 @@ class InterpreterRecipe:
     @property
     def digest(self) -> str:
         """Changes when the recipe does, so that an interpreter of an older recipe is never used."""
-        content: tuple[object, ...] = (
-            self.requirements.read_text(encoding="utf-8"),
-            self.python,
-            self.setup,
-            self.check,
-            self.variables,
-        )
+        listed = self.requirements.read_text(encoding="utf-8")
+        content: tuple[object, ...] = (listed, self.python, self.setup, self.check, self.variables)
         if self.overrides is not None:
             content += (self.overrides.read_text(encoding="utf-8"),)
         if not self.dependencies:
@@ -94,7 +89,8 @@ def inherited_variables() -> dict[str, str]:
 def _build(home: Path, recipe: InterpreterRecipe) -> None:
     building = home.with_name(f".{home.name}.building")
     shutil.rmtree(building, ignore_errors=True)
-    variables = _build_variables(building, recipe)
+    own = {name: value.format(folder=building) for name, value in recipe.variables}
+    variables = inherited_variables() | uv_index_variables() | own
     try:
         with tqdm(_steps(building, recipe), desc=f"{recipe.name} interpreter", unit="step", leave=False) as steps:
             for name, command in steps:
@@ -111,16 +107,7 @@ def _steps(home: Path, recipe: InterpreterRecipe) -> list[tuple[str, list[str]]]
     import uv  # here, so that stages which need no interpreter run where uv is not installed
 
     uv_binary, python = uv.find_uv_bin(), str(home / "bin" / "python")
-    create = [
-        uv_binary,
-        "venv",
-        "--quiet",
-        "--relocatable",
-        "--no-python-downloads",
-        "--python",
-        recipe.python,
-        str(home),
-    ]
+    create = [uv_binary, "venv", "--quiet", "--relocatable", "--no-python-downloads", "--python", recipe.python]
     install = [uv_binary, "pip", "install", "--quiet", "--python", python]
     if not recipe.check:  # a check compiles what it imports, which is only a fifth of vLLM's files
         install.append("--compile-bytecode")
@@ -128,20 +115,13 @@ def _steps(home: Path, recipe: InterpreterRecipe) -> list[tuple[str, list[str]]]
         install += ["--override", str(recipe.overrides)]
     if not recipe.dependencies:
         install.append("--no-deps")
-    steps = [
-        ("create", create),
-        ("install packages", [*install, "--requirements", str(recipe.requirements)]),
-    ]
+    install += ["--requirements", str(recipe.requirements)]
+    steps = [("create", [*create, str(home)]), ("install packages", install)]
     if recipe.setup:
         steps.append(("set up", [python, "-m", *recipe.setup]))
     if recipe.check:
         steps.append(("check", [python, "-c", recipe.check]))
     return steps
-
-
-def _build_variables(home: Path, recipe: InterpreterRecipe) -> dict[str, str]:
-    recipe_variables = {name: value.format(folder=home) for name, value in recipe.variables}
-    return inherited_variables() | uv_index_variables() | recipe_variables
 
 
 def _run(step: str, command: list[str], variables: dict[str, str]) -> None:

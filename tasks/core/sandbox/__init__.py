@@ -94,44 +94,34 @@ class Repl:
         ended the process itself), and WorldFault when the sandbox broke or `call_api` raised anything except ApiError.
         After any of these the REPL is closed.
         """
-        try:
-            self.process.begin(self._limits.wall_seconds_per_run, self._limits.cpu_seconds_per_run)
+        with self.process.running(self._limits.wall_seconds_per_run, self._limits.cpu_seconds_per_run):
             self._turn += 1
             self.process.send({"run": self._turn, "code": code})
-            return self._serve(call_api)
-        except BaseException:
-            self.close()
-            raise
+            for _ in range(self._limits.api_calls_per_run + 1):
+                message = self.process.receive()
+                if "done" in message:
+                    return _execution(message, self._turn, self._limits)
+                with self.process.off_the_clock():
+                    answer = _answer(call_api, message)
+                self.process.send(answer)
+            raise ExecutionTimeout(f"the code made more than {self._limits.api_calls_per_run} API calls in one run")
 
     def close(self) -> None:
         """End the process. Idempotent, never raises."""
-        self.process.close()
-
-    def _serve(self, call_api: CallApi) -> Execution:
-        for _ in range(self._limits.api_calls_per_run + 1):
-            message = self.process.receive()
-            if "done" in message:
-                return _execution(message, self._turn, self._limits)
-            app, name, args, kwargs = _call(message)
-            self.process.send(self.process.off_the_clock(_answer, call_api, app, name, args, kwargs))
-        raise ExecutionTimeout(f"the code made more than {self._limits.api_calls_per_run} API calls in one run")
+        self.process.end()
 
 
-def _answer(call_api: CallApi, app: str, name: str, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return {"value": call_api(app, name, args, kwargs)}
-    except ApiError as error:
-        return {"error": str(error)}
-    except (WorldFault, ExecutionTimeout):
-        raise
-    except Exception as error:
-        raise WorldFault(f"apis.{app}.{name} failed: {type(error).__name__}: {error}") from error
-
-
-def _call(message: dict[str, Any]) -> tuple[str, str, list[Any], dict[str, Any]]:
+def _answer(call_api: CallApi, message: dict[str, Any]) -> dict[str, Any]:
     match message:
         case {"call": [str(app), str(name), list(args), dict(kwargs)]}:
-            return app, name, args, kwargs
+            try:
+                return {"value": call_api(app, name, args, kwargs)}
+            except ApiError as error:
+                return {"error": str(error)}
+            except (WorldFault, ExecutionTimeout):
+                raise
+            except Exception as error:
+                raise WorldFault(f"apis.{app}.{name} failed: {type(error).__name__}: {error}") from error
     raise ProcessDied("the process sent a call of the wrong shape")
 
 

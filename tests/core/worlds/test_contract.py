@@ -28,8 +28,7 @@ WORLDS = {
     "sokoban, no thinking": WorldSection.of("sokoban", sokoban=SokobanConfig(thinking=False)),
     "webshop": WorldSection.of("webshop"),
     "appworld": WorldSection.of(
-        "appworld",
-        appworld=AppWorldConfig(counts=AuthoredCounts(train=3, dev=3, test_normal=3, test_challenge=3)),
+        "appworld", appworld=AppWorldConfig(counts=AuthoredCounts(train=3, dev=3, test_normal=3, test_challenge=3))
     ),
     "program": WorldSection.of(
         "program", program={"command": ("python", "letters.py"), "folder": "docs/own_agent/letters"}

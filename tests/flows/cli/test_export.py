@@ -18,8 +18,8 @@ from tasks.core.records.run_manifest import Attestation, StageVersion
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS
 from tasks.core.records.tables import write_rows
 from tasks.core.registry.run_registry import params_of_run
-from tasks.core.worlds.appworld.episode import GAVE_UP
 from tasks.core.worlds.appworld.export import by_package_rule
+from tasks.core.worlds.appworld.world import GAVE_UP
 from tests.record_lineage.conftest import write_played
 
 

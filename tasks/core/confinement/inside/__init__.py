@@ -1,4 +1,4 @@
-"""The confined side. Uses only the standard library and `processes.parent_death`, so that any interpreter can run it.
+"""The confined side. Uses only the standard library and `processes.running`, so that any interpreter can run it.
 
 Agents' code can reach everything in it.
 """

@@ -47,7 +47,8 @@ def send(descriptor: int, message: dict[str, Any], wait: Wait | None = None) -> 
         try:
             rest = rest[_write(descriptor, rest) :]
         except BlockingIOError:
-            _patiently(wait)
+            if wait is not None:
+                wait()
         except (BrokenPipeError, ConnectionResetError):
             raise PeerGone from None
 
@@ -72,7 +73,8 @@ def exactly(descriptor: int, size: int, wait: Wait | None = None) -> bytes:
         try:
             part = _read(descriptor, min(left, 2**20))
         except BlockingIOError:
-            _patiently(wait)
+            if wait is not None:
+                wait()
             continue
         except ConnectionResetError:
             part = b""
@@ -96,11 +98,6 @@ def receive_with_descriptors(control: socket.socket) -> tuple[dict[str, Any], li
     header += exactly(control.fileno(), 4 - len(header))
     message: dict[str, Any] = json.loads(exactly(control.fileno(), int.from_bytes(header, "big")))
     return message, list(descriptors)
-
-
-def _patiently(wait: Wait | None) -> None:
-    if wait is not None:
-        wait()
 
 
 MAX_DEPTH = 64

@@ -57,7 +57,11 @@ class Jail:
         keep_only([channel], begin=0)
         self._limit(channel)
         if os.getuid() == 0:
-            self._become_nobody()
+            # A second barrier. It fails in user namespaces that map a single user, where root isn't the machine's root.
+            with contextlib.suppress(OSError):
+                os.setgroups([])
+                os.setgid(_NOBODY)
+                os.setuid(_NOBODY)
         self._die_with(zygote)  # after the change of user, because that change makes the kernel forget it
         if self._filter is not None:
             install_filter(self._filter, self._libc)
@@ -75,13 +79,6 @@ class Jail:
             _lower(limit, 0, 0)
         files = channel + 1 + self._descriptors if self._descriptors else 0
         _lower(resource.RLIMIT_NOFILE, files, files)
-
-    def _become_nobody(self) -> None:
-        # A second barrier. It fails in user namespaces that map a single user, where root is not the machine's root.
-        with contextlib.suppress(OSError):
-            os.setgroups([])
-            os.setgid(_NOBODY)
-            os.setuid(_NOBODY)
 
 
 def keep_only(descriptors: list[int], begin: int = 3) -> None:

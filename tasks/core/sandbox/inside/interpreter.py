@@ -7,7 +7,7 @@ Out: {"ready": confinement}, {"call": [app, name, args, kwargs]}, {"done": n, "p
 import builtins
 import io
 import sys
-from types import CodeType, TracebackType
+from types import TracebackType
 from typing import Any, NoReturn
 
 from tasks.core.confinement.inside.channel import Channel
@@ -97,7 +97,7 @@ class Interpreter:
         sys.stdout = sys.stderr = printed
         line = error = ""
         try:
-            exec(_compile(code, name), self._namespace)
+            exec(compile(code, name, "exec", dont_inherit=True), self._namespace)
         except BaseException as raised:
             line, error = self._line(raised), self._last_line(raised)
         return {
@@ -124,10 +124,6 @@ class Interpreter:
         lines = self._sources[name]
         source = lines[number - 1].strip() if 0 < number <= len(lines) else ""
         return _shortened(f"line {number}: {source}", self._error_chars)
-
-
-def _compile(code: str, name: str) -> CodeType:
-    return compile(code, name, "exec", dont_inherit=True)
 
 
 def _place(raised: BaseException, sources: dict[str, list[str]]) -> tuple[str, int] | None:

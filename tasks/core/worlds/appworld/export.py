@@ -21,11 +21,12 @@ from tasks.core.interfaces.world import WorldFault
 from tasks.core.interfaces.world_kind import PackageVerdicts, ScoredEpisode, ScoredRun, ScoredTrials
 from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.records.files import ArtifactError, read_json, replacing
-from tasks.core.worlds.appworld.episode import GAVE_UP
+from tasks.core.worlds.appworld import layout
 from tasks.core.worlds.appworld.kind import APPWORLD, AppWorldConfig
+from tasks.core.worlds.appworld.layout import engine_variables
 from tasks.core.worlds.appworld.official_server import OfficialServer, make_agent_root
-from tasks.core.worlds.appworld.root import layout, read_prepared_root
-from tasks.core.worlds.appworld.root.layout import engine_variables
+from tasks.core.worlds.appworld.prepared_root import read_prepared_root
+from tasks.core.worlds.appworld.world import GAVE_UP
 
 _SECONDS_PER_CALL = 120.0
 

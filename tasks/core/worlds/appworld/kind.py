@@ -88,7 +88,7 @@ APPWORLD = InterpreterRecipe(
 
 WORLD = WorldKind(
     settings=AppWorldConfig,
-    write=Late("tasks.core.worlds.appworld.root.prepared:write_appworld"),
+    write=Late("tasks.core.worlds.appworld.prepared_root:write_appworld"),
     open=Late("tasks.core.worlds.appworld.world:open_appworld"),
     recipe=Late("tasks.core.worlds.appworld.recipe:RECIPE"),
     interpreters=(APPWORLD,),

@@ -138,7 +138,7 @@ async def _opened(client: OneConnection, reset: Mapping[str, JsonValue]) -> Step
 
 
 async def _stepped(client: OneConnection, action: Mapping[str, JsonValue]) -> StepOutcome:
-    answer: StepOutcome = await client.step(dict(action))
+    answer: StepOutcome = await client.step(dict(action))  # outside of the loop the package would run one of its own
     return answer
 
 
@@ -183,30 +183,17 @@ def _server_error(url: str, message: str) -> Exception:
             return WorldFault(f"{url}: {message}")
 
 
-_START_POLL_S = 0.2
-
-
 def check_server(config: OpenEnvConfig) -> None:
     """Compare the server's version with `config.version`, and its action schema with the fields of `config.action`.
 
     Raises OpenEnvUnavailable when nobody answers for `CONNECT_S`, OpenEnvMismatch for another server or other fields.
     """
-    if config.version is not None:
-        _check_version(config, config.version)
-    _check_action(config)
-
-
-def _check_version(config: OpenEnvConfig, wanted: str) -> None:
-    version = _document("metadata", config).get("version")
-    if version != wanted:
+    if (wanted := config.version) is not None and (version := _document("metadata", config).get("version")) != wanted:
         is_another = "reports no version" if version is None else f"is of version {version}"
         raise OpenEnvMismatch(
             f"{config.url}: the server {is_another}, but world.openenv.version is {wanted}: start that server, or "
             "change the knob"
         )
-
-
-def _check_action(config: OpenEnvConfig) -> None:
     schema = _document("schema", config, "action")
     known, sent = set(schema.get("properties", ())), set(config.action)
     unknown = sent - known if schema.get("additionalProperties") is False else set()
@@ -231,20 +218,15 @@ def _document(name: str, config: OpenEnvConfig, *path: str) -> dict[str, Any]:
         raise OpenEnvMismatch(f"{answer.url}: no OpenEnv {name}, or not that of version 0.10 ({error!r})") from None
 
 
-def _is_of_this_machine(url: str) -> bool:
-    """Return whether the address is local, so that the package's client bypasses a proxy as well."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _answer(url: str, config: OpenEnvConfig) -> httpx2.Response:
+    """Ask until a server answers; one of this machine is asked without a proxy, as by the package's client."""
+    host = urlsplit(url).hostname or ""
+    with suppress(ValueError):
+        host = "localhost" if ip_address(host).is_loopback else host
     until = time.monotonic() + CONNECT_S
     while True:
         try:
-            answer = httpx2.get(url, timeout=config.answer_s, trust_env=not _is_of_this_machine(url))
+            answer = httpx2.get(url, timeout=config.answer_s, trust_env=host != "localhost")
             if not answer.is_server_error:
                 return answer
             problem = f"HTTP {answer.status_code}"
@@ -254,4 +236,4 @@ def _answer(url: str, config: OpenEnvConfig) -> httpx2.Response:
             raise OpenEnvUnavailable(
                 f"{url}: no OpenEnv server answers ({problem}); start it, or set world.openenv.url"
             )
-        time.sleep(_START_POLL_S)
+        time.sleep(_POLL_S)

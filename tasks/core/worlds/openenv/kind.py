@@ -64,11 +64,6 @@ class OpenEnvVerdict(Section):
     solved: float = 1.0
     """Least sum of rewards at which the task is solved."""
 
-    @property
-    def needs_rewards(self) -> bool:
-        """Whether rewards decide, in part at least."""
-        return not (self.success and self.score)
-
 
 class OpenEnvConfig(WorldSettings):
     """Any OpenEnv server as a world. It runs already; a session of it is an episode.

@@ -77,8 +77,9 @@ class OpenEnvEpisode:
 
         A server gives a reward with every step, or only with the last. It sends NaN as null.
         """
-        given = outcome.reward
-        if given is None and (self._is_paid or (outcome.done and self._config.verdict.needs_rewards)):
+        given, verdict = outcome.reward, self._config.verdict
+        decides = not (verdict.success and verdict.score)
+        if given is None and (self._is_paid or (outcome.done and decides)):
             raise OpenEnvMismatch("the step's reward is null or NaN, not a number")
         if given is not None and self._is_paid is False and not outcome.done:
             raise OpenEnvMismatch("the step has a reward, but the reward of an earlier step was null or NaN")
@@ -112,7 +113,13 @@ class OpenEnvWorld(ListedTasks[ResetTask]):
     def open(self, task_id: str, seed: int) -> OpenEnvEpisode:
         """Reset a session. Raises KeyError for an unknown task, WorldFault, OpenEnvUnavailable, OpenEnvMismatch."""
         task = self.task(task_id)
-        session = Session(self._config, filled(task.reset, {"$rollout_seed": seed}), self._started_loop())
+        with self._lock:
+            if self._closed:
+                raise WorldFault("the world is closed")
+            if self._loop is None:  # of all sessions
+                check_server(self._config)
+                self._loop = EventLoopThread("openenv")
+        session = Session(self._config, filled(task.reset, {"$rollout_seed": seed}), self._loop)
         self._sessions.add(session)
         try:
             name = f"episode of task {task_id} with seed {seed}"
@@ -138,16 +145,6 @@ class OpenEnvWorld(ListedTasks[ResetTask]):
         if loop is not None and not loop.is_closed:
             loop.run(others_done(_LEFT_S))
             loop.close()
-
-    def _started_loop(self) -> EventLoopThread:
-        """Return the event loop of all sessions; the first call starts it and checks the server."""
-        with self._lock:
-            if self._closed:
-                raise WorldFault("the world is closed")
-            if self._loop is None:
-                check_server(self._config)
-                self._loop = EventLoopThread("openenv")
-            return self._loop
 
 
 def open_openenv(config: OpenEnvConfig, code_blocks: CodeBlocks, folder: Path) -> OpenEnvWorld:

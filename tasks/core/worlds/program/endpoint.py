@@ -41,11 +41,12 @@ ONLY: Mapping[str, tuple[Any, ...]] = {
 
 
 class BadRequest(Exception):  # noqa: N818
-    """A request without an answer."""
+    """A request without an answer: why in words, the field to blame, and the API's status and code."""
 
-    def __init__(self, status: int, refusal: Refusal) -> None:
-        super().__init__(refusal.message)
-        self.status, self.refusal = status, refusal
+    def __init__(self, message: str, field: str | None = None, status: int = 400, code: str | None = None) -> None:
+        super().__init__(message)
+        fields = {"message": message, "type": "invalid_request_error", "param": field, "code": code}
+        self.status, self.body = status, {"error": fields}
 
 
 class _Part(BaseModel):
@@ -109,7 +110,7 @@ class ChatRequest(BaseModel):
             try:
                 messages.append(message.plain())
             except ValueError as error:
-                raise refused(f"a call's arguments: {error}", f"messages.{index}.tool_calls") from None
+                raise BadRequest(f"a call's arguments: {error}", f"messages.{index}.tool_calls") from None
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
         limits = [limit for limit in (self.max_tokens, self.max_completion_tokens) if limit is not None]
         tools = () if self.tool_choice == "none" else tuple(self.tools or ())
@@ -124,28 +125,12 @@ def read_request(body: bytes) -> ChatRequest:
         rule = error.errors()[0]
         named = takewhile(lambda part: part != "str" and "[" not in str(part), rule["loc"])  # what follows is a type
         field = ".".join(map(str, named))
-        raise refused(rule["msg"], field or None) from None
+        raise BadRequest(rule["msg"], field or None) from None
     for name, value in (request.model_extra or {}).items():
         if value is None or name in SAMPLING | IDLE or value in ONLY.get(name, ()):
             continue
-        raise refused(f"{name}: {json.dumps(value)[:100]} cannot be honoured here", name)
+        raise BadRequest(f"{name}: {json.dumps(value)[:100]} cannot be honoured here", name)
     return request
-
-
-def refused(message: str, field: str | None, status: int = 400, code: str | None = None) -> BadRequest:
-    """Return the error of a request, in words and by its field."""
-    return BadRequest(status, Refusal(message, field, code))
-
-
-def error_body(refusal: Refusal) -> dict[str, Any]:
-    """Return an error as the API has it."""
-    fields = {"message": refusal.message, "type": "invalid_request_error", "param": refusal.field, "code": refusal.code}
-    return {"error": fields}
-
-
-def models_body() -> dict[str, Any]:
-    """Return the list of models: the policy."""
-    return {"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0, "owned_by": "loopline"}]}
 
 
 @dataclass(frozen=True)
@@ -197,7 +182,7 @@ _LONGEST_BODY = 64 * 2**20
 class Visit:
     """A request that waits for its answer."""
 
-    request: ChatRequest
+    ask: Ask
     answer: "Future[Said | Refusal]" = field(default_factory=Future)
 
 
@@ -213,8 +198,7 @@ class Guest:
 
     def ask(self, request: ChatRequest) -> Answer:
         """Wait for the answer. Raises BadRequest."""
-        request.ask  # noqa: B018 - raises for what cannot be honoured, before anybody waits
-        visit = Visit(request)
+        visit = Visit(request.ask)
         with self._lock:
             if self._gone:
                 raise _unknown()
@@ -228,7 +212,7 @@ class Guest:
             self._waiting.discard(visit.answer)
             self._answers += 1
         if isinstance(said, Refusal):
-            raise BadRequest(400, said)
+            raise BadRequest(said.message, said.field, code=said.code)
         return Answer(request, said, self._answers)
 
     def leave(self) -> None:
@@ -240,47 +224,40 @@ class Guest:
             answer.cancel()
 
 
-class Endpoint:
+class Endpoint(ThreadingHTTPServer):
     """The server. Thread-safe."""
 
+    daemon_threads = False  # so that `server_close` waits for them
+    request_queue_size = 256
+
     def __init__(self) -> None:
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._address = f"http://127.0.0.1:{self._server.server_address[1]}"
-        serve = self._server.serve_forever
-        self._thread = threading.Thread(target=serve, args=(_POLL_S,), name="endpoint", daemon=True)
+        self.guests: dict[str, Guest] = {}
+        self.connections: set[socket.socket] = set()
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_S,), name="endpoint", daemon=True)
         self._thread.start()
 
     def admit(self, on_visit: Callable[[Visit], None]) -> Guest:
         """Let an episode ask; `on_visit` gets its requests, from any thread."""
-        guest = Guest(self._address, on_visit)
-        self._server.guests[guest.name] = guest
+        guest = Guest(f"http://127.0.0.1:{self.server_address[1]}", on_visit)
+        self.guests[guest.name] = guest
         return guest
 
     def dismiss(self, guest: Guest) -> None:
         """End an episode's right."""
-        self._server.guests.pop(guest.name, None)
+        self.guests.pop(guest.name, None)
         guest.leave()
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End the server and all its connections. Idempotent."""
-        for guest in list(self._server.guests.values()):
+        for guest in list(self.guests.values()):
             self.dismiss(guest)
-        self._server.shutdown()
+        self.shutdown()
         self._thread.join()
-        for connection in list(self._server.connections):
+        for connection in list(self.connections):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-        self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False  # so that `server_close` waits for them
-    request_queue_size = 256
-
-    def __init__(self, *arguments: Any) -> None:
-        self.guests: dict[str, Guest] = {}
-        self.connections: set[socket.socket] = set()
-        super().__init__(*arguments)
+        self.server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing: a program may leave at any time."""
@@ -289,7 +266,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
-    server: _Server
+    server: Endpoint
 
     def setup(self) -> None:
         super().setup()
@@ -302,56 +279,48 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, *arguments: Any) -> None:
         """Write no log."""
 
-    def do_GET(self) -> None:
-        """Serve /v1/models."""
-        self._serve({"models": lambda guest, body: self._send(200, models_body())})
-
     def do_POST(self) -> None:
-        """Serve /v1/chat/completions."""
-        self._serve({"chat/completions": self._complete})
-
-    def _serve(self, served: dict[str, Callable[[Guest, bytes], None]]) -> None:
+        """Serve /v1/chat/completions; and by GET, /v1/models."""
+        status, kind = 200, "application/json"
         try:
-            length = int(self.headers.get("Content-Length") or 0)
-            if "chunked" in self.headers.get("Transfer-Encoding", "") or length > _LONGEST_BODY:
-                self.close_connection = True
-                raise refused("a body needs a Content-Length of at most 64 MiB", None, 411)
-            body = self.rfile.read(length)
-            name, _, path = self.path.strip("/").partition("/v1/")
-            guest = self._admitted(name)
-            if path not in served:
-                raise refused(f"{self.command} {self.path}: there are chat/completions and models", None, 404)
-            served[path](guest, body)
+            answer = self._answer()
         except BadRequest as error:
-            self._send(error.status, error_body(error.refusal))
-
-    def _admitted(self, name: str) -> Guest:
-        guest = self.server.guests.get(name)
-        given = self.headers.get("Authorization", "").encode()
-        if guest is None or not hmac.compare_digest(given, f"Bearer {guest.token}".encode()):
-            raise _unknown()
-        return guest
-
-    def _complete(self, guest: Guest, body: bytes) -> None:
-        request = read_request(body)
-        answer = guest.ask(request)
-        if not request.stream:
-            self._send(200, answer.body())
-            return
-        events = [json.dumps(chunk, ensure_ascii=False) for chunk in answer.chunks()]
-        text = "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
-        self._write(200, "text/event-stream", text.encode())
-
-    def _send(self, status: int, body: dict[str, Any]) -> None:
-        self._write(status, "application/json", json.dumps(body, ensure_ascii=False).encode())
-
-    def _write(self, status: int, kind: str, body: bytes) -> None:
+            status, answer = error.status, error.body
+        if isinstance(answer, dict):
+            text = json.dumps(answer, ensure_ascii=False)
+        else:
+            kind, events = "text/event-stream", [json.dumps(chunk, ensure_ascii=False) for chunk in answer]
+            text = "".join(f"data: {event}\n\n" for event in [*events, "[DONE]"])
+        body = text.encode()
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
+    do_GET = do_POST  # noqa: N815 - the base class's name
+
+    def _answer(self) -> dict[str, Any] | Iterator[dict[str, Any]]:
+        """Return the answer, whole or in the parts of a stream. Raises BadRequest."""
+        length = int(self.headers.get("Content-Length") or 0)
+        if "chunked" in self.headers.get("Transfer-Encoding", "") or length > _LONGEST_BODY:
+            self.close_connection = True
+            raise BadRequest("a body needs a Content-Length of at most 64 MiB", status=411)
+        body = self.rfile.read(length)
+        name, _, path = self.path.strip("/").partition("/v1/")
+        guest, given = self.server.guests.get(name), self.headers.get("Authorization", "").encode()
+        if guest is None or not hmac.compare_digest(given, f"Bearer {guest.token}".encode()):
+            raise _unknown()
+        match self.command, path:
+            case "GET", "models":
+                model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "loopline"}
+                return {"object": "list", "data": [model]}
+            case "POST", "chat/completions":
+                request = read_request(body)
+                answer = guest.ask(request)
+                return answer.chunks() if request.stream else answer.body()
+        raise BadRequest(f"{self.command} {self.path}: there are chat/completions and models", status=404)
+
 
 def _unknown() -> BadRequest:
-    return refused("no episode that goes on has this key", None, 401, "invalid_api_key")
+    return BadRequest("no episode that goes on has this key", status=401, code="invalid_api_key")

@@ -187,7 +187,7 @@ class ProgramEpisode:
         if self._visit is None:
             self._verdict = self._process.verdict(self._config.solved)
             return None
-        return self._visit.request.ask
+        return self._visit.ask
 
     def answer(self, said: Said | Refusal) -> None:
         """Answer that request, or refuse it."""
@@ -203,10 +203,9 @@ class ProgramEpisode:
 
     def step(self, text: str) -> Observation:
         """Answer one request with a text, and wait for the next. A turn after the end changes nothing."""
-        asked = self.prompt and self._visit
-        if not asked:
+        if not (self.prompt and self._visit):
             return Observation("The program has ended.", done=True, failed=True, code_blocks=0)
-        ask = asked.request.ask
+        ask = self._visit.ask
         message, readable = readable_answer(text, "", ask.tools, derive_seed(self._seed, len(ask.messages)))
         self._seen = len(ask.messages) + 1
         self.answer(Said(message, "tool_calls" if "tool_calls" in message else "stop"))
@@ -227,5 +226,4 @@ class ProgramEpisode:
     def _shown(self) -> list[Message]:
         if self._visit is None:
             return []
-        ask = self._visit.request.ask
-        return plain_messages(ask.messages, ask.tools)
+        return plain_messages(self._visit.ask.messages, self._visit.ask.tools)

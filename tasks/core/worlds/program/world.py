@@ -161,7 +161,7 @@ class ProgramWorld(ListedTasks[ProgramTask]):
         with self._lock:
             self._closed, endpoint, self._endpoint = True, self._endpoint, None
         if endpoint is not None:
-            endpoint.close()
+            endpoint.end()
 
 
 def open_program(config: ProgramConfig, code_blocks: CodeBlocks, folder: Path) -> ProgramWorld:

@@ -116,5 +116,5 @@ WORLD = WorldKind(
     interpreters=(TAU2,),
     own_splits={"test": ("test_normal",), "base": ("train", "test_normal")},
     forget=Late("tasks.core.worlds.tau2.users:forget"),
-    write_results=Late("tasks.core.worlds.tau2.results:write_results"),
+    write_results=Late("tasks.core.worlds.tau2.world:write_results"),
 )

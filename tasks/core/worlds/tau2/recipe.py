@@ -1,18 +1,62 @@
-"""The embedded policy of τ²-bench: demonstrations on tasks that no test holds, in the package's own environment."""
+"""The embedded policy of τ²-bench: demonstrations on tasks that no test holds, in the package's own environment.
 
+Of its tokens every call, and every part of an answer that varies, is one."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
+from tasks.core.interfaces.world import Message
 from tasks.core.interpreters import INTERPRETERS, python_executable
 from tasks.core.policies.recipe import Recipe, train_policy
 from tasks.core.policies.supervised import SupervisedSettings
 from tasks.core.worlds.tau2.demonstrations.playing import play_demonstrations
-from tasks.core.worlds.tau2.demonstrations.vocabulary import pieces
 from tasks.core.worlds.tau2.kind import TAU2, Tau2Config
 from tasks.core.worlds.tau2.pool import Tau2Pool
 from tasks.core.worlds.tau2.tasks import parted
 from tasks.core.worlds.tau2.world import Tau2World
+
+_PARTS = re.compile(r"[^\n,|.:]+(?:\n|, |\| |\. |: |[,|.:])?|.", re.DOTALL)
+_ROLES = ("system\n", "user\n", "assistant\n")
+
+
+def pieces(conversations: Sequence[Sequence[Message]]) -> list[str]:
+    """Return the pieces of the tokenizer: whole turns of the agent, and phrases of what it reads.
+
+    A text is cut after every sign. Two neighbours are one phrase where neither ever stands without the other,
+    so that what all answers of a tool share takes as few tokens as it can, and what differs is a token of its own.
+    """
+    calls = {message["content"] for messages in conversations for message in messages if message["role"] == "assistant"}
+    read = {message["content"] for messages in conversations for message in messages if message["role"] != "assistant"}
+    return sorted({*_ROLES, *calls, *_phrases([_PARTS.findall(text) for text in sorted(read)])})
+
+
+def _phrases(texts: list[list[str]]) -> set[str]:
+    """Join inseparable neighbours until there are none."""
+    while True:
+        counts = Counter(part for text in texts for part in text)
+        pairs = Counter(pair for text in texts for pair in pairwise(text))
+        joined = {pair for pair, count in pairs.items() if count == counts[pair[0]] == counts[pair[1]]}
+        if not joined:
+            return {part for text in texts for part in text}
+        texts = [_join(text, joined) for text in texts]
+
+
+def _join(text: Iterable[str], pairs: set[tuple[str, str]]) -> list[str]:
+    parts: list[str] = []
+    last = ""
+    for part in text:
+        if parts and (last, part) in pairs:
+            parts[-1] += part
+        else:
+            parts.append(part)
+        last = part
+    return parts
+
 
 if TYPE_CHECKING:
     from transformers import Qwen2ForCausalLM, Qwen2Tokenizer

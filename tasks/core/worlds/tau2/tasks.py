@@ -54,7 +54,7 @@ def parted(
     used = {faults(task_id) for name in ("train", "test") for task_id in official[name]}
     left = [task_id for task_id in tickets if faults(task_id) not in used]
     random.Random(derive_seed(seed, "tau2 splits")).shuffle(left)
-    dev = [task_id for name, count in DEV.items() for task_id in _of_kind(left, name)[:count]]
+    dev = [task_id for name, count in DEV.items() for task_id in [one for one in left if kind(one) == name][:count]]
     left = [task_id for task_id in left if task_id not in set(dev)]
     challenge = [task_id for task_id in left if difficulty(task_id) == 3][:CHALLENGES]
     rest = [task_id for task_id in left if task_id not in set(challenge)]
@@ -64,7 +64,10 @@ def parted(
         "test_normal": official["test"],
         "test_challenge": challenge,
     }
-    return {split: [_task(task_id, split, tickets[task_id]) for task_id in part] for split, part in ids.items()}
+    return {
+        split: [_task(name, split, tickets[name], faults(name), difficulty(name)) for name in part]
+        for split, part in ids.items()
+    }
 
 
 def official_tasks(
@@ -72,30 +75,12 @@ def official_tasks(
 ) -> dict[Split, list[Tau2Task]]:
     """Return the tasks of a domain that has its official splits alone; each is a scenario of its own, and as hard."""
     reasons = {row["id"]: row["reason"] for row in listed}
-    parts: dict[Split, Sequence[str]] = {
-        "train": official["train"],
-        "dev": [],
-        "test_normal": official["test"],
-        "test_challenge": [],
-    }
+    parts: dict[Split, str] = {"train": "train", "dev": "", "test_normal": "test", "test_challenge": ""}
     return {
-        split: [
-            Tau2Task(task_id=name, scenario_id=name, difficulty=1, split=split, instruction=reasons[name])
-            for name in part
-        ]
-        for split, part in parts.items()
+        split: [_task(task_id, split, reasons[task_id], task_id, 1) for task_id in official.get(name, ())]
+        for split, name in parts.items()
     }
 
 
-def _of_kind(task_ids: Sequence[str], name: str) -> list[str]:
-    return [task_id for task_id in task_ids if kind(task_id) == name]
-
-
-def _task(task_id: str, split: Split, ticket: str) -> Tau2Task:
-    return Tau2Task(
-        task_id=task_id,
-        scenario_id=faults(task_id),
-        difficulty=difficulty(task_id),
-        split=split,
-        instruction=ticket,
-    )
+def _task(task_id: str, split: Split, text: str, scenario: str, difficulty: int) -> Tau2Task:
+    return Tau2Task(task_id=task_id, scenario_id=scenario, difficulty=difficulty, split=split, instruction=text)

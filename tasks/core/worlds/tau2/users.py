@@ -59,8 +59,8 @@ class ScriptedUser:
 
     def reply(self, messages: Sequence[dict[str, Any]]) -> Said:
         """Return the next message; see `SimulatedUser`."""
-        answers = [one["content"] for one in takewhile(_is_answer, reversed(messages))]
-        if answers:
+        latest = takewhile(lambda one: one["role"] == "tool" and one["requestor"] == "user", reversed(messages))
+        if answers := [one["content"] for one in latest]:
             return Said("\n".join(reversed(answers)))
         if len(messages) == 1:
             return Said(self._opening)
@@ -84,10 +84,6 @@ class ScriptedUser:
 def asking(name: str, arguments: str) -> str:
     """Return what an agent says to have the user call a tool; `arguments` is JSON."""
     return f"Please do this, and tell me what you see: `{name}({arguments})`"
-
-
-def _is_answer(message: dict[str, Any]) -> bool:
-    return bool(message["role"] == "tool" and message["requestor"] == "user")
 
 
 SAMPLING = SamplingSettings(temperature=0.0, max_tokens=1024, stop_ids=())
@@ -147,12 +143,13 @@ def heard_by_user(messages: Sequence[dict[str, Any]]) -> Iterator[ChatMessage]:
     """Yield what the user has said and heard, with its own part as the assistant's, as the package flips roles."""
     for message in messages:
         if message["role"] == "user":
-            calls = [_as_api(call) for call in message.get("tool_calls", ())]
-            yield {
-                "role": "assistant",
-                "content": message.get("content", ""),
-                **({"tool_calls": calls} if calls else {}),
-            }
+            said = {"role": "assistant", "content": message.get("content", "")}
+            calls = [
+                {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": arguments}}
+                for call in message.get("tool_calls", ())
+                for arguments in [json.dumps(call["arguments"])]
+            ]
+            yield said | ({"tool_calls": calls} if calls else {})
         elif message["role"] == "assistant" and "tool_calls" not in message:
             yield {"role": "user", "content": message["content"]}
         elif message["role"] == "tool" and message["requestor"] == "user":
@@ -182,8 +179,3 @@ def understood(turn: ChatTurn, *, has_tools: bool) -> Said | None:
 def _clean(text: str) -> str:
     """Return a text without lone surrogates, which no file takes."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _as_api(call: dict[str, Any]) -> dict[str, Any]:
-    function = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
-    return {"id": call["id"], "type": "function", "function": function}

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from tasks.core.interpreters import INTERPRETERS, python_executable
+from tasks.core.worlds.appworld import layout
 from tasks.core.worlds.appworld.kind import APPWORLD
+from tasks.core.worlds.appworld.layout import verify_root
 from tasks.core.worlds.appworld.pool import EpisodePool, PoolLimits
-from tasks.core.worlds.appworld.root import author_root, layout, verify_root
+from tasks.core.worlds.appworld.prepared_root import author_root
 from tests.made_once import made_once
 
 LIMITS = PoolLimits(

@@ -1,5 +1,6 @@
-"""Compares databases put back and changed in place with the package's own loading; run by test_databases in AppWorld's
-interpreter: python task_databases.py REPOSITORY TASK_ID...
+"""Compares databases put back and changed in place with the package's own loading.
+
+Run by test_authored_root in AppWorld's interpreter: python task_databases.py REPOSITORY TASK_ID...
 
 Holds the tasks in turn, with changes by the package's models in between, and prints one JSON line per task: the apps
 whose databases differ from those that the package loads.

@@ -1,4 +1,6 @@
-"""Our own root on the real engine: every oracle solves its task, nothing else does; same seed, same bytes."""
+"""Our own root on the real engine: every oracle solves its task, nothing else does; same seed, same bytes.
+
+Databases that serve one task after another are, byte for byte of their SQL, those that the package would load."""
 
 import json
 import subprocess
@@ -9,9 +11,10 @@ import pytest
 
 from tasks.core.config.splits import SPLITS
 from tasks.core.records.files import digest
+from tasks.core.worlds.appworld import layout
 from tasks.core.worlds.appworld.inside.authoring.people import ACCOUNTS
-from tasks.core.worlds.appworld.root import AuthoringFailed, author_root, verify_root
-from tasks.core.worlds.appworld.root.layout import engine_variables
+from tasks.core.worlds.appworld.layout import engine_variables, verify_root
+from tasks.core.worlds.appworld.prepared_root import AuthoringFailed, author_root
 
 pytestmark = pytest.mark.appworld
 SEED = 2502  # of the shared root
@@ -135,3 +138,31 @@ def test_failed_generation_leaves_nothing(tmp_path: Path) -> None:
 def test_counts_are_whole_scenarios(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"train: 4 tasks.*3"):
         author_root(tmp_path / "root", Path("/usr/bin/false"), 1, SMALL | {"train": 4})
+
+
+def test_a_task_held_after_others_is_as_the_package_loads_it(appworld_python: Path, appworld_root: Path) -> None:
+    script = Path(__file__).with_name("task_databases.py")
+    tasks = sorted(folder.name for folder in (appworld_root / "data" / "tasks").glob("*_2"))
+    done = subprocess.run(
+        [appworld_python, script, str(Path(__file__).parents[4]), *tasks],
+        env=engine_variables(appworld_python, appworld_root),
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    results = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    held = [one for one in results if "task_id" in one]
+    assert [one["task_id"] for one in held] == tasks
+    assert all(not one["different"] and not one["unclean"] for one in held), held
+    used = [set(one["used"]) for one in results if "used" in one]
+    assert all(len(apps) >= len(layout.DATABASES) - 2 for apps in used), used[0]
+
+
+@pytest.mark.appworld
+def test_engine_starts_without_touching_the_home_directory(appworld_python: Path, tmp_path: Path) -> None:
+    variables = engine_variables(appworld_python, tmp_path) | {"HOME": str(tmp_path / "home")}
+    code = "import pydantic, appworld; assert pydantic.VERSION < '2'; print(len(appworld.apps.get_all_apps()))"
+    done = subprocess.run([appworld_python, "-c", code], env=variables, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "12\n"), done.stderr
+    assert not (tmp_path / "home").exists()

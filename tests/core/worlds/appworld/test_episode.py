@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from tasks.core.interfaces.world import Task
-from tasks.core.worlds.appworld.episode import GAVE_UP, AppWorldEpisode
 from tasks.core.worlds.appworld.kind import AppWorldConfig
 from tasks.core.worlds.appworld.pool import ShellRun, Verdict
 from tasks.core.worlds.appworld.prompt import NO_CODE, REMINDER, Prompt
-from tasks.core.worlds.appworld.world import AppWorldTasks
+from tasks.core.worlds.appworld.world import GAVE_UP, AppWorldEpisode, AppWorldTasks
 
 FACTS: dict[str, Any] = {
     "instruction": "Do it.",

@@ -11,7 +11,7 @@ from tasks.core.interfaces.world_kind import ScoredEpisode
 from tasks.core.records.files import ArtifactError, read_json
 from tasks.core.worlds.appworld.export import experiment_name, export_outputs, package_scores
 from tasks.core.worlds.appworld.kind import WORLD, AppWorldConfig
-from tasks.core.worlds.appworld.root.layout import engine_variables
+from tasks.core.worlds.appworld.layout import engine_variables
 from tasks.core.worlds.appworld.world import demonstration
 from tests.scored_trials import trials_of
 

@@ -6,31 +6,25 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tasks.core.interfaces.world import ExecutionTimeout, WorldFault
+from tasks.core.worlds.appworld import layout
 from tasks.core.worlds.appworld.pool import EpisodePool, LiveEpisode
-from tasks.core.worlds.appworld.root import layout
+from tests.core.sandbox.test_lifetime import alive
 
 pytestmark = pytest.mark.appworld
 
 
 @pytest.fixture
 def episode(pool: EpisodePool, task_id: str) -> Iterator[LiveEpisode]:
-    episode = pool.open(task_id)
-    yield episode
-    episode.close()
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
+    with closing(pool.open(task_id)) as episode:
+        yield episode
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
@@ -73,8 +67,7 @@ SURVIVED = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_an_episode_ends_with_a_reason_and_no_other_is_touched(pool: EpisodePool, task_id: str, name: str) -> None:
-    bystander, culprit = pool.open(task_id), pool.open(task_id)
-    try:
+    with closing(pool.open(task_id)) as bystander, closing(pool.open(task_id)) as culprit:
         bystander.run("kept = 7")
         pids = list(culprit.pids.values())
         try:
@@ -87,23 +80,16 @@ def test_an_episode_ends_with_a_reason_and_no_other_is_touched(pool: EpisodePool
         assert eventually(lambda: not any(alive(pid) for pid in pids))
         assert bystander.run("print(kept)").output == "7\n"
         assert bystander.evaluate().failed
-    finally:
-        bystander.close()
-        culprit.close()
 
 
 @pytest.mark.parametrize("name", SURVIVED)
-def test_an_episode_goes_on_after_a_fault_of_the_agent(pool: EpisodePool, task_id: str, name: str) -> None:
-    episode = pool.open(task_id)
-    try:
-        run = episode.run(SURVIVED[name])
-        assert len(run.output) < pool.limits.output_chars + 1000
-        assert "root:" not in run.output
-        after = episode.run("x = 5")
-        assert after.failed == (name == "broken builtins") or not after.failed
-        assert episode.evaluate().status is None
-    finally:
-        episode.close()
+def test_an_episode_goes_on_after_a_fault_of_the_agent(pool: EpisodePool, episode: LiveEpisode, name: str) -> None:
+    run = episode.run(SURVIVED[name])
+    assert len(run.output) < pool.limits.output_chars + 1000
+    assert "root:" not in run.output
+    after = episode.run("x = 5")
+    assert after.failed == (name == "broken builtins") or not after.failed
+    assert episode.evaluate().status is None
 
 
 def test_a_state_lasts_over_turns_and_never_over_episodes(pool: EpisodePool, task_id: str) -> None:
@@ -145,7 +131,7 @@ def test_open_waits_for_a_place_and_then_says_so(pool: EpisodePool, task_id: str
     for episode in live:
         episode.close()
     assert len(worlds) == pool.limits.max_concurrent_episodes
-    assert len(worlds & set(pool.lasting_pids)) == pool.limits.idle_worlds
+    assert len(worlds & set(pool.processes.pids)) == pool.limits.idle_worlds
     assert eventually(lambda: sum(alive(pid) for pid in worlds) == pool.limits.idle_worlds)
 
 
@@ -188,7 +174,7 @@ def test_a_world_serves_again_only_after_an_episode_without_fault(pool: EpisodeP
             episode.run(code)
         episode.close()
     assert worlds[0] == worlds[1] != worlds[2] == worlds[3]
-    assert not alive(worlds[1]) and worlds[3] in pool.lasting_pids
+    assert not alive(worlds[1]) and worlds[3] in pool.processes.pids
 
 
 def test_an_idle_world_or_evaluator_that_died_is_not_noticed(pool: EpisodePool, task_id: str) -> None:
@@ -204,7 +190,9 @@ def test_an_idle_world_or_evaluator_that_died_is_not_noticed(pool: EpisodePool, 
 def test_a_used_world_is_a_fresh_one(pool: EpisodePool, task_ids: list[str], task_id: str) -> None:
     """Whatever was done in a world before, and for whichever task: an episode starts from the same bytes."""
     look = "print(apis.supervisor.show_account_passwords(), random.random())"
-    reference = run_in_a_new_world(pool, task_id, [look, NOTES])
+    kill_idle(pool)
+    with closing(pool.open(task_id)) as new:
+        reference = [new.run(code).output for code in (look, NOTES)], new.state()
     for other in (task_id, task_ids[-1]):
         episode = pool.open(other)
         episode.run(NOTES)
@@ -232,24 +220,15 @@ print(apis.simple_note.search_notes(access_token=token, query='mine'))
 
 def kill_idle(pool: EpisodePool) -> None:
     """Kill the idle worlds and evaluators."""
-    idle = pool.lasting_pids[2:]
+    idle = pool.processes.pids[2:]
     for pid in idle:
         os.kill(pid, signal.SIGKILL)
     assert eventually(lambda: not any(alive(pid) for pid in idle))
 
 
-def run_in_a_new_world(pool: EpisodePool, task_id: str, codes: list[str]) -> tuple[list[str], dict[str, object]]:
-    kill_idle(pool)
-    episode = pool.open(task_id)
-    outputs = [episode.run(code).output for code in codes]
-    state = episode.state()
-    episode.close()
-    return outputs, state
-
-
 def test_a_dead_engine_is_replaced(pool: EpisodePool, task_id: str) -> None:
     episode = pool.open(task_id)
-    dies_with(episode, pool.lasting_pids[1])
+    dies_with(episode, pool.processes.pids[1])
     fresh = pool.open(task_id)
     assert fresh.run("print(1)").output == "1\n"
     fresh.close()
@@ -276,11 +255,8 @@ def test_episodes_run_side_by_side_from_threads(pool: EpisodePool, task_ids: lis
         outputs[number] = episode.run("print(x)").output
         episode.close()
 
-    threads = [threading.Thread(target=play, args=(number,)) for number in range(pool.limits.max_concurrent_episodes)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(pool.limits.max_concurrent_episodes) as threads:
+        list(threads.map(play, range(pool.limits.max_concurrent_episodes)))
     assert outputs == {number: f"{number}\n" for number in range(pool.limits.max_concurrent_episodes)}
 
 
@@ -289,10 +265,10 @@ def test_a_dead_zygote_is_replaced_and_close_leaves_no_process(
 ) -> None:
     pool = EpisodePool(appworld_python, appworld_root)
     episode = pool.open(task_id)
-    dies_with(episode, pool.lasting_pids[0])
+    dies_with(episode, pool.processes.pids[0])
     episode = pool.open(task_id)
     assert episode.run("print(1)").output == "1\n"
-    pids = [*episode.pids.values(), *pool.lasting_pids]
+    pids = [*episode.pids.values(), *pool.processes.pids]
     pool.close()
     assert eventually(lambda: not any(alive(pid) for pid in pids))
     with pytest.raises(WorldFault):
@@ -300,10 +276,3 @@ def test_a_dead_zygote_is_replaced_and_close_leaves_no_process(
     episode.close()
     with pytest.raises(WorldFault, match="closed"):
         pool.open(task_id)
-
-
-def test_a_root_that_is_not_there_is_one_clear_fault(appworld_python: Path, tmp_path: Path) -> None:
-    pool = EpisodePool(appworld_python, tmp_path)
-    with pytest.raises(WorldFault, match="a_1 doesn't exist"):
-        pool.open("a_1")
-    pool.close()

@@ -1,16 +1,16 @@
 """Attempts of agents' code at the answers, at passwords that no API gives, at the verdict. None may get any."""
 
 import json
+from contextlib import closing
 from itertools import cycle
 from pathlib import Path
 
 import pytest
 
 from tasks.core.interfaces.world import ExecutionTimeout
-from tasks.core.worlds.appworld.episode import AppWorldEpisode
 from tasks.core.worlds.appworld.kind import AppWorldConfig
 from tasks.core.worlds.appworld.pool import EpisodePool
-from tasks.core.worlds.appworld.world import demonstration
+from tasks.core.worlds.appworld.world import AppWorldEpisode, demonstration
 
 pytestmark = pytest.mark.appworld
 
@@ -139,27 +139,20 @@ def secrets(appworld_root: Path, question_id: str) -> dict[str, str]:
 
 def attempt(pool: EpisodePool, task: str, code: str) -> tuple[str, object]:
     """Output of the attempt, and the verdict after it; no verdict when its process was ended."""
-    episode = pool.open(task)
-    try:
+    with closing(pool.open(task)) as episode:
         try:
             run = episode.run(code)
         except ExecutionTimeout as end:
             assert str(end)
             return "", None
         return "" if run.failed or run.output.strip() in _NOTHING else run.output, episode.evaluate()
-    finally:
-        episode.close()
 
 
-@pytest.mark.parametrize("name", READING)
-def test_ground_truth_is_out_of_reach(pool: EpisodePool, secrets: dict[str, str], name: str) -> None:
-    output, _ = attempt(pool, secrets["task"], READING[name].format(**secrets))
-    assert output == ""
-
-
-@pytest.mark.parametrize("name", PASSWORDS)
-def test_data_is_only_behind_the_public_apis(pool: EpisodePool, secrets: dict[str, str], name: str) -> None:
-    output, _ = attempt(pool, secrets["task"], PASSWORDS[name].format(**secrets))
+@pytest.mark.parametrize("name", [*READING, *PASSWORDS])
+def test_ground_truth_is_out_of_reach_and_data_behind_the_public_apis(
+    pool: EpisodePool, secrets: dict[str, str], name: str
+) -> None:
+    output, _ = attempt(pool, secrets["task"], (READING | PASSWORDS)[name].format(**secrets))
     assert output == ""
 
 
@@ -187,10 +180,7 @@ def test_no_template_is_solved_with_a_side_effect(
 
 def _solved(pool: EpisodePool, task: str, blocks: list[str]) -> bool:
     """Whether the blocks, each a turn, solve the task."""
-    episode = AppWorldEpisode(pool.open(task), AppWorldConfig())
-    try:
+    with closing(AppWorldEpisode(pool.open(task), AppWorldConfig())) as episode:
         for block in blocks:
             episode.step(f"```python\n{block}\n```")
         return episode.evaluate().success
-    finally:
-        episode.close()

@@ -12,6 +12,7 @@ import pytest
 from tasks.core.interfaces.world import WorldFault
 from tasks.core.processes.addresses import free_port
 from tasks.core.transient import Transient
+from tasks.core.worlds.openenv.conversation import OpenEnvMismatch, ResetTask
 from tasks.core.worlds.openenv.kind import OpenEnvConfig
 from tests.openenv_servers import running
 
@@ -31,7 +32,6 @@ def url() -> Iterator[str]:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """Opens the world at an address, with one task, and closes it after the test."""
-    from tasks.core.worlds.openenv.conversation import ResetTask
     from tasks.core.worlds.openenv.world import OpenEnvWorld
 
     with ExitStack() as opened:
@@ -88,8 +88,6 @@ def test_an_action_that_the_server_refuses_is_a_bad_turn(url: str, world: Open) 
 def test_a_null_among_rewards_is_an_error_that_names_the_episode(
     said: tuple[str, ...], message: str, url: str, world: Open
 ) -> None:
-    from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
-
     with closing(world(url).open("dev_001_1", 7)) as episode:
         episode.step(said[0])
         with pytest.raises(OpenEnvMismatch, match=f"episode of task dev_001_1 with seed 7, {message}"):
@@ -196,22 +194,16 @@ def test_no_proxy_is_asked_for_a_server_of_this_machine(url: str, world: Open, m
     ],
 )
 def test_another_version_is_one_clear_error(way: str, message: str, url: str, world: Open) -> None:
-    from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
-
     with pytest.raises(OpenEnvMismatch, match=message):
         world(f"{url}/{way}").open("dev_001_1", 0)
 
 
 def test_an_action_of_other_fields_is_refused_before_anything_is_played(url: str, world: Open) -> None:
-    from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
-
     with pytest.raises(OpenEnvMismatch, match=r"has no text and needs message; its fields are message, metadata"):
         world(url, action={"text": "$text"}).open("dev_001_1", 0)
 
 
 def test_a_server_of_another_version_than_the_named_one_is_refused(url: str, world: Open) -> None:
-    from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
-
     told = httpx2.get(f"{url}/metadata").json()["version"]
     with closing(world(url, version=told).open("dev_001_1", 0)) as episode:
         assert episode.step("hi").text == "hi"
@@ -221,14 +213,9 @@ def test_a_server_of_another_version_than_the_named_one_is_refused(url: str, wor
 
 @pytest.mark.parametrize(
     ("way", "message"),
-    [
-        ("no_websocket", "/metadata: no OpenEnv metadata"),
-        ("unversioned", "the server reports no version"),
-    ],
+    [("no_websocket", "/metadata: no OpenEnv metadata"), ("unversioned", "the server reports no version")],
 )
 def test_a_server_that_tells_no_version_has_not_the_named_one(way: str, message: str, url: str, world: Open) -> None:
-    from tasks.core.worlds.openenv.conversation import OpenEnvMismatch
-
     with pytest.raises(OpenEnvMismatch, match=message):
         world(f"{url}/{way}", version="1").open("dev_001_1", 0)
 

@@ -1,14 +1,20 @@
 """The user's own lines, as tasks of our splits."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tasks.core.config.splits import SPLITS
+from tasks.core.processes.running import find_process
 from tasks.core.records.files import ArtifactError, digest
 from tasks.core.text_games.task_files import read_tasks
+from tasks.core.worlds.program.episode import remove_left_files
 from tasks.core.worlds.program.kind import ProgramConfig
 from tasks.core.worlds.program.world import ProgramTask, write_program
 
@@ -70,3 +76,30 @@ def test_a_change_of_the_program_is_a_change_of_the_world(tmp_path: Path) -> Non
         write_program(config, 1, tmp_path / "world")
         found.append(digest(tmp_path / "world"))
     assert found[0] == found[1] != found[2], "stages that play read the world's folder"
+
+
+OWNER = """
+import time
+from pathlib import Path
+from tasks.core.worlds.program.episode import ProgramProcess
+process = ProgramProcess(["sleep", "60"], Path("/"), "{}", {}, lambda: None)
+print(process._process.pid, process._files.name, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the parent's death signal is Linux's")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_program_ends_with_a_killed_pipeline_and_its_files_go_at_the_next_start(number: signal.Signals) -> None:
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pid, files = owner.stdout.readline().split()
+        program = find_process(int(pid))
+        assert program.is_running
+        owner.send_signal(number)
+    end = time.monotonic() + 10
+    while program.is_running and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not program.is_running and Path(files).is_dir()
+    remove_left_files()
+    assert not Path(files).exists()

@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 from tasks.core.interfaces.world import Evaluation, Observation
@@ -82,16 +83,18 @@ def one_each(calls: Sequence[Call]) -> list[list[Call]]:
 
 def play(world: Tau2World, task_id: str, messages: Sequence[Sequence[Call]]) -> tuple[list[Observation], Evaluation]:
     """Play until the messages or the episode are over."""
-    episode = world.open(task_id, 0)
-    seen = []
-    try:
-        for calls in messages:
-            seen.append(episode.step(call_text(list(calls), "json")))
+    return play_turns(world, task_id, [call_text(list(calls), "json") for calls in messages])
+
+
+def play_turns(world: Tau2World, task_id: str, turns: Sequence[str]) -> tuple[list[Observation], Evaluation]:
+    """Play until the turns or the episode are over."""
+    seen: list[Observation] = []
+    with closing(world.open(task_id, 0)) as episode:
+        for text in turns:
+            seen.append(episode.step(text))
             if seen[-1].done:
                 break
         return seen, episode.evaluate()
-    finally:
-        episode.close()
 
 
 def as_lines(episodes: Sequence[tuple[str, Sequence[Sequence[Call]]]]) -> Iterator[str]:

@@ -1,7 +1,9 @@
-"""Episodes with a user: recited ones in all domains, users that misbehave, and a scoring that is interrupted."""
+"""Episodes with a user, recited in all domains; users that misbehave; scorings, interrupted, and their results file."""
 
 import json
 import sqlite3
+import subprocess
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,9 +11,7 @@ from typing import Any
 
 import pytest
 
-from flows.cli.app import main
 from tasks.core.chat_servers.paid_answers import PAID_ANSWERS
-from tasks.core.interfaces.world import Evaluation, Observation
 from tasks.core.records.comparison import ModelScore
 from tasks.core.records.documents import read_document
 from tasks.core.tool_calls import call_text
@@ -21,7 +21,9 @@ from tasks.core.worlds.tau2.tasks import official_tasks
 from tasks.core.worlds.tau2.users import asking
 from tasks.core.worlds.tau2.world import Tau2World
 from tests.core.chat_servers.conftest import ChatServer, serve, surroundings
-from tests.core.worlds.tau2.conftest import project
+from tests.core.worlds.tau2.conftest import PROJECT, project, scored
+from tests.core.worlds.tau2.recited import HAND_OVER
+from tests.core.worlds.tau2.recited import play_turns as play
 
 __all__ = ["project", "serve", "surroundings"]
 pytestmark = [pytest.mark.tau2, pytest.mark.timeout(1800)]
@@ -43,19 +45,6 @@ def opened(python: Path, domain: Domain, user: dict[str, Any]) -> Tau2World:
     pool = Tau2Pool(python, domain=domain, mode="user")
     config = Tau2Config.model_validate({"domain": domain, "mode": "user", "user": user})
     return Tau2World(official_tasks(*pool.tasks()), pool, config)
-
-
-def play(world: Tau2World, task_id: str, turns: list[str]) -> tuple[list[Observation], Evaluation]:
-    episode = world.open(task_id, 0)
-    try:
-        seen = []
-        for text in turns:
-            seen.append(episode.step(text))
-            if seen[-1].done:
-                break
-        return seen, episode.evaluate()
-    finally:
-        episode.close()
 
 
 def test_a_recited_solution_passes_and_nothing_does_not(spoken: Tau2World) -> None:
@@ -126,14 +115,11 @@ HOSTILE = {
 def test_hostile_users_harm_nothing_but_their_episode(
     name: str, python: Path, serve: Callable[..., ChatServer]
 ) -> None:
-    world = asked(python, serve(lambda body: (HOSTILE[name], "stop")))
-    try:
+    with closing(asked(python, serve(lambda body: (HOSTILE[name], "stop")))) as world:
         task = world.tasks("test_normal")[0].task_id
         seen, verdict = play(world, task, ["Hello?"] * 12)
         assert not verdict.success and verdict.failed
         assert seen[-1].done == (name != "marks of a chat")
-    finally:
-        world.close()
 
 
 def test_a_user_is_asked_with_its_tools_and_a_seed_of_the_episode(
@@ -141,13 +127,10 @@ def test_a_user_is_asked_with_its_tools_and_a_seed_of_the_episode(
 ) -> None:
     said = ["My phone is dead.", '<tool_call>{"name": "check_sim_status", "arguments": {}}</tool_call>', "It is fine."]
     server = serve(lambda body: (said[sum(one["role"] == "assistant" for one in body["messages"])], "stop"))
-    world = asked(python, server)
-    try:
+    with closing(asked(python, server)) as world:
         episode = world.open(world.tasks("test_normal")[0].task_id, 5)
         assert episode.step("Is your SIM card in?").text == "It is fine."
         usage = world.take_usage()
-    finally:
-        world.close()
     first, _, last = server.requests
     assert "check_sim_status" in json.dumps(first["tools"]) and first["temperature"] == 0
     assert len({request["seed"] for request in server.requests}) == 3
@@ -163,11 +146,9 @@ def score(agent: ChatServer, user: ChatServer) -> int:
         "world.tau2.user.request.model": "customer",
         "world.tau2.user.traffic.key_variable": "LOOPLINE_TEST_KEY",
         "world.tau2.user.traffic.prompt_price": "5",
-        "engine.chat_api.traffic.key_variable": "LOOPLINE_TEST_KEY",
         "scoring.scenarios": "3",
     }
-    arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
-    return main(["score", agent.url, "agent", "--world", "tau2", "--split", "test", "--runs", "1", *arguments])
+    return scored(agent, "agent", "test", 1, settings)
 
 
 def test_an_interrupted_scoring_pays_its_user_once(
@@ -196,3 +177,40 @@ def test_an_interrupted_scoring_pays_its_user_once(
     assert "paid by the world" in capsys.readouterr().out
     with closing(sqlite3.connect(project / PAID_ANSWERS)) as file:
         assert file.execute("SELECT count(*) FROM answers").fetchone() == (0,)
+
+
+def test_the_leaderboards_tools_take_a_score_of_all_tasks(
+    project: Path, python: Path, serve: Callable[..., ChatServer]
+) -> None:
+    """By an agent that hands every task over: pass^1 to pass^4 are the tool's, reckoned from the file, and ours."""
+    turns = [call_text(HAND_OVER, "json"), call_text([("done", {})], "json")]
+    agent = serve(lambda body: (turns[sum(one["role"] == "assistant" for one in body["messages"])], "stop"))
+    priced = {"engine.chat_api.traffic.answer_price": "10", "scoring.scenarios": "null"}
+    assert scored(agent, "tiny", "base", 4, {"world.tau2.prompt": "ticket", **priced}) == 0
+    (folder,) = project.glob("data/scored/*/score.json")
+    found, results = read_document(folder, ModelScore), folder.parent / "package" / "tau2_telecom.json"
+    submission = project / "submission"
+    said = submitted(python, results, submission)
+    for sentence in ("All files passed all checks!", "prepared successfully!", "metrics validation successful!"):
+        assert sentence in said, said
+    document = json.loads((submission / "submission.json").read_text())
+    assert document["model_name"] == "tiny" and document["contact_info"] == {"email": "nobody@example.org"}
+    figures = document["results"]["telecom"]
+    for k in "1234":
+        assert figures[f"pass_{k}"] == pytest.approx(found.scores.per_k[k].pass_hat)
+    assert 0 < figures["pass_1"] < 50 and figures["cost"] == pytest.approx(2 * 10 * 10 / 1e6)
+
+
+def submitted(python: Path, results: Path, folder: Path) -> str:
+    """Let the package's tools prepare and check a submission; return what they print. Only an address is told."""
+    answers = ["", "", "", "nobody@example.org", "", "", "n", "", "26.3", ""]
+    command = [str(python), "-m", "tests.core.worlds.tau2.leaderboard", str(results), str(folder)]
+    done = subprocess.run(
+        [*command, sysconfig.get_path("purelib")],
+        input="\n".join(answers) + "\n",
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
+    )
+    assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-2000:]
+    return done.stdout

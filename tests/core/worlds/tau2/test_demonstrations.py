@@ -4,10 +4,8 @@ import random
 
 import pytest
 
-from tasks.core.worlds.tau2.demonstrations.demonstrator import Demonstrator
-from tasks.core.worlds.tau2.demonstrations.habits import IMPERFECT, PERFECT, Habits
-from tasks.core.worlds.tau2.demonstrations.playing import demonstrated_tasks
-from tasks.core.worlds.tau2.demonstrations.vocabulary import pieces
+from tasks.core.worlds.tau2.demonstrations.playing import IMPERFECT, PERFECT, Demonstrator, Habits, demonstrated_tasks
+from tasks.core.worlds.tau2.recipe import pieces
 from tasks.core.worlds.tau2.tasks import Tau2Task, faults
 from tasks.core.worlds.tau2.world import Tau2World
 

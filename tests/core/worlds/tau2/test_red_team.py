@@ -78,7 +78,7 @@ def test_settings_of_a_wrong_type_are_refused_and_change_nothing(
 def test_a_player_can_open_nothing_and_ends_alone(world: Tau2World, unsolved: str) -> None:
     episode, other = world.open(unsolved, 0), world.open(unsolved, 0)
     assert episode._player._process.confinement in ("seccomp", "audit")
-    episode._player._process._process.link.send_frame(b"\xff\xff\xff\xff")  # a frame that never comes
+    episode._player._process.link.send_frame(b"\xff\xff\xff\xff")  # a frame that never comes
     episode._player._limits = type(episode._player._limits)(wall_seconds_per_turn=0.5)
     with pytest.raises(ExecutionTimeout):
         episode.step(call_text([("check_sim_status", {})], "json"))

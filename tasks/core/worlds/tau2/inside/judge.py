@@ -30,7 +30,7 @@ class Judge:
                     return self._described(task_id)
                 case {"solve": task_id}:
                     wanted = self._rows[task_id]["evaluation_criteria"]
-                    calls = [_solving(action) for action in wanted["actions"] or []]
+                    calls = [{"requestor": "assistant", **action} for action in wanted["actions"] or []]
                     return {"calls": calls, "tells": wanted.get("communicate_info") or []}
                 case {"about": True}:
                     return {"policy": self._domain.policy}
@@ -48,30 +48,26 @@ class Judge:
         Where the package raises, as it does where a call destroyed the phone's settings, nothing holds.
         """
         task = self._task(task_id)
-        try:
-            info = self._evaluated(_simulation(task_id, messages, ending), task)
-        except Exception as error:
-            return {"reward": 0.0, "checks": _unmet(task), "note": f"{type(error).__name__}: {error}"[:1000]}
+        info = self._evaluated(_simulation(task_id, messages, ending), task)
         if info.reward_basis is None:
             return {"reward": info.reward, "checks": _unmet(task), "note": info.info["note"]}
         return {"reward": info.reward, "checks": _checks(info), "note": ""}
 
     def recorded(self, task_id: str, messages: list[dict[str, Any]], ending: str) -> dict[str, Any]:
         """Return the task and the simulation with its verdict, as the package's results file has them."""
-        from tau2.data_model.simulation import RewardInfo
-
         task, simulation = self._task(task_id), _simulation(task_id, messages, ending)
-        try:
-            simulation.reward_info = self._evaluated(simulation, task)
-        except Exception as error:
-            note = {"note": f"{type(error).__name__}: {error}"[:1000]}
-            simulation.reward_info = RewardInfo(reward=0.0, reward_basis=None, info=note)
+        simulation.reward_info = self._evaluated(simulation, task)
         return {"task": task.model_dump(mode="json"), "simulation": simulation.model_dump(mode="json")}
 
     def _evaluated(self, simulation: Any, task: Any) -> Any:
+        from tau2.data_model.simulation import RewardInfo
         from tau2.evaluator.evaluator import EvaluationType, evaluate_simulation
 
-        return evaluate_simulation(simulation, task, EvaluationType.ALL, self._domain.solo, self._domain.name)
+        try:
+            return evaluate_simulation(simulation, task, EvaluationType.ALL, self._domain.solo, self._domain.name)
+        except Exception as error:
+            note = {"note": f"{type(error).__name__}: {error}"[:1000]}
+            return RewardInfo(reward=0.0, reward_basis=None, info=note)
 
     def _described(self, task_id: str) -> dict[str, Any]:
         task = self._task(task_id)
@@ -153,14 +149,6 @@ def _based(basis: set[str], kind: str, found: list[Any] | None) -> list[Any]:
 def _requirement(assertion: Any) -> str:
     arguments = ", ".join(f"{name}={value!r}" for name, value in assertion.arguments.items())
     return f"{assertion.func_name}({arguments}) is {assertion.assert_value}"
-
-
-def _solving(action: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "name": action["name"],
-        "arguments": action["arguments"],
-        "requestor": action.get("requestor", "assistant"),
-    }
 
 
 def _listed(row: dict[str, Any]) -> dict[str, Any]:

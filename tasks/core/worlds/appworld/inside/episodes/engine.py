@@ -1,17 +1,19 @@
-"""The engine without its server: loaded once per zygote, without any data.
+"""The engine without its server: loaded once per zygote, without any data; and its answers to HTTP requests.
 
 What differs from `appworld.environment.AppWorld`, for speed and for safety, and what was tested to answer the same:
-- requests are answered in the calling thread by the same FastAPI app, built once and not per task;
+- requests are answered in the calling thread by the same FastAPI app, built once and not per task, without a socket;
 - no state, log or report is written to disk; a world hands its recorded changes out instead;
 - databases are not bound again when they are bound already, and record hashes are read without the ORM.
 """
 
 import importlib
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import datetime
 from functools import wraps
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 _known_details: dict[int, tuple[Any, Any]] = {}
 APPWORLD_SEED = 100  # the official server's default
@@ -22,6 +24,7 @@ class Engine:
 
     def __init__(self) -> None:
         from appworld.apps import build_main_app, get_all_apps
+        from appworld.collections.api_docs import ApiDocCollection
         from appworld.common.utils import GCThreshold, import_models_module
 
         _run_endpoints_in_this_thread()
@@ -29,7 +32,7 @@ class Engine:
         self.app = build_main_app(self.app_names)
         for name in self.app_names:
             import_models_module(name)
-        self._load_documentation()
+        ApiDocCollection.load(load_apps=tuple(get_all_apps(skip_admin=True)), include_response_schemas=True)
         # The evaluator's assertions import pytest at the first comparison, which costs more than an evaluation.
         importlib.import_module("appworld.evaluator")
         importlib.import_module("pytest")
@@ -49,12 +52,6 @@ class Engine:
         from appworld.apps import APP_TO_DESCRIPTION, get_all_apps
 
         return {name: APP_TO_DESCRIPTION[name] for name in get_all_apps(skip_admin=True)}
-
-    def _load_documentation(self) -> None:
-        from appworld.apps import get_all_apps
-        from appworld.collections.api_docs import ApiDocCollection
-
-        ApiDocCollection.load(load_apps=tuple(get_all_apps(skip_admin=True)), include_response_schemas=True)
 
 
 def set_clock(moment: datetime) -> None:
@@ -159,3 +156,124 @@ def _read_hashes_without_orm() -> None:
         return hashes
 
     ModelCollection.ids_record_hashes = ids_record_hashes
+
+
+_REFUSED = {
+    "status": 403,
+    "headers": [["content-type", "application/json"]],
+    "body": '{"message":"This API is not available."}',
+}
+
+
+class ApiServer:
+    """The public APIs of one world. Keeps the log of what was really called."""
+
+    def __init__(self, app: Any, app_names: tuple[str, ...]) -> None:
+        from appworld.api_docs import prepare_api_docs
+
+        self._app = app
+        self._public = [name for name in app_names if name != "admin"]
+        self._routes: dict[str, list[tuple[str, re.Pattern[str], str]]] = {}
+        self._private: dict[str, list[re.Pattern[str]]] = {}
+        self.plain_routes: list[tuple[str, str, str]] = []
+        """(app, method, path) of every public API without parameters in its path."""
+        for app_name in self._public:
+            public = prepare_api_docs(app_name, include_private_apis=False)
+            known = {doc["api_name"] for doc in public}
+            every = prepare_api_docs(app_name, include_private_apis=True)
+            routes = [(doc["method"], _pattern(doc["path"]), f"{app_name}.{doc['api_name']}") for doc in public]
+            self._routes[app_name] = routes
+            self._private[app_name] = [_pattern(doc["path"]) for doc in every if doc["api_name"] not in known]
+            self.plain_routes += [(app_name, doc["method"], doc["path"]) for doc in public if "{" not in doc["path"]]
+        self.log: list[dict[str, Any]] = []
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """`request`: method, url (path and query), headers ([[name, value], ...]), body (text).
+
+        Returns status, headers, body; or "raised": [[module, class, text], ...] of an error inside the engine.
+        """
+        method = str(request["method"])
+        try:
+            url = urlsplit(str(request["url"]))
+        except ValueError:  # brackets around what is no address
+            return _REFUSED
+        name = self._api_name(method, url.path)
+        if name is None:
+            return _REFUSED
+        entry = {"api": name, "method": method.lower(), "url": url.path, "query": url.query,
+                 "body": str(request["body"]), "status": 500}  # fmt: skip
+        try:
+            response = _respond(self._app, method, url.path, url.query, request["headers"], str(request["body"]))
+        except Exception as error:
+            response = {"raised": _chain(error)}
+        entry["status"] = response.get("status", 500)
+        if name:
+            self.log.append(entry)
+        return response
+
+    def _api_name(self, method: str, path: str) -> str | None:
+        """`app.api`, "" for what is no API (it gets the engine's own 404), None for what agents may not call."""
+        parts = path.lstrip("/").partition("/")
+        if parts[0] not in self._public:
+            return None if parts[0] else ""
+        plain = unquote(path).rstrip("/")
+        for one, pattern, name in self._routes[parts[0]]:
+            if one == method and pattern.fullmatch(plain):
+                return name
+        if not parts[2] or any(pattern.fullmatch(plain) for pattern in self._private[parts[0]]):
+            return None
+        return ""
+
+
+def _pattern(path: str) -> "re.Pattern[str]":
+    return re.compile("".join("[^/]+" if part.startswith("{") else re.escape(part) for part in _split(path)))
+
+
+def _split(path: str) -> list[str]:
+    return re.split(r"(\{[^}]*\})", path.rstrip("/"))
+
+
+def _respond(app: Any, method: str, path: str, query: str, headers: Any, body: str) -> dict[str, Any]:
+    payload = body.encode()
+    scope = {
+        "type": "http", "http_version": "1.1", "method": method, "path": unquote(path), "raw_path": path.encode(),
+        "root_path": "", "scheme": "http", "query_string": query.encode(),
+        "headers": [(str(k).lower().encode("latin-1"), str(v).encode("latin-1")) for k, v in headers],
+        "client": ["testclient", 50000], "server": ["testserver", 80], "extensions": {}, "state": {},
+    }  # fmt: skip
+    answer: dict[str, Any] = {"status": 500, "headers": []}
+    parts: list[bytes] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": payload, "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            answer["status"] = message["status"]
+            answer["headers"] = [[k.decode("latin-1"), v.decode("latin-1")] for k, v in message.get("headers", ())]
+        elif message["type"] == "http.response.body":
+            parts.append(message.get("body", b""))
+
+    _run(app(scope, receive, send))
+    answer["body"] = b"".join(parts).decode("utf-8", "replace")
+    return answer
+
+
+def _run(coroutine: Any) -> None:
+    """Drive a coroutine that never waits: everything that would is done in this thread (see `engine`)."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    coroutine.close()
+    raise RuntimeError("an API tried to wait")
+
+
+def _chain(error: BaseException) -> list[list[str]]:
+    """The error and those that it was raised from, as text; the first is the outermost."""
+    chain: list[list[str]] = []
+    one: BaseException | None = error
+    while one is not None and len(chain) < 5:
+        chain.append([type(one).__module__, type(one).__qualname__, str(one)])
+        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+    return chain

@@ -112,13 +112,9 @@ def _form(data: dict[str, Any]) -> list[tuple[str, str]]:
     fields = []
     for key, value in data.items():
         for one in value if isinstance(value, list | tuple) else [value]:
-            text = {True: "true", False: "false", None: ""}.get(one, str(one)) if _is_flag(one) else str(one)
-            fields.append((key, text))
+            is_flag = one is None or isinstance(one, bool)
+            fields.append((key, {True: "true", False: "false", None: ""}[one] if is_flag else str(one)))
     return fields
-
-
-def _is_flag(value: Any) -> bool:
-    return value is None or isinstance(value, bool)
 
 
 def _as_raised(chain: list[list[str]]) -> BaseException:

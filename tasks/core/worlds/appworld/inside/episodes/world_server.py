@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 from tasks.core.confinement.inside import frames
 from tasks.core.confinement.inside.frames import MalformedMessage
-from tasks.core.worlds.appworld.inside.episodes.api_server import ApiServer
 from tasks.core.worlds.appworld.inside.episodes.databases import END, TaskDatabases
+from tasks.core.worlds.appworld.inside.episodes.engine import ApiServer
 
 
 class ShellEnded(Exception):  # noqa: N818
@@ -109,13 +109,10 @@ class WorldServer:
             return 0.0
 
     def _completed(self, begin: int) -> bool:
-        called = any(entry["api"] == "supervisor.complete_task" for entry in self._api.log[begin:])
-        return called and self._task_row().status is not None
-
-    def _task_row(self) -> Any:
         from appworld.apps.supervisor.models import Task
 
-        return Task.first()
+        called = any(entry["api"] == "supervisor.complete_task" for entry in self._api.log[begin:])
+        return called and Task.first().status is not None
 
     def _state(self) -> dict[str, Any]:
         """Changes, hashes and log: all that an evaluation or an export needs."""
