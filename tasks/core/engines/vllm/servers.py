@@ -165,6 +165,7 @@ class OwnServers:
         self._specs, self._timeout_s = list(specs), start_timeout_s
         self._present = self._specs
         self._servers = [OwnServer(index) for index in range(len(specs))]
+        self._end_with_us = pipeline_process().pid == os.getpid()  # nobody can use them after this process
 
     def start(self, checkpoint: Path | None) -> list[Address]:
         """Start all servers that are not yet running, at once. Raises EngineUnavailable."""
@@ -188,8 +189,7 @@ class OwnServers:
             server.stop()
 
     def close(self) -> None:
-        """End them if this process is the pipeline, so that nobody can use them after it."""
-        if pipeline_process().pid == os.getpid():
+        if self._end_with_us:
             self.stop()
 
 
