@@ -34,7 +34,7 @@ from tasks.core.lineage.params_and_metrics import registered_model
 from tasks.core.processes.resources import spare_old_objects
 from tasks.core.processes.running import parent_death_signal
 from tasks.core.records.files import ArtifactError
-from tasks.core.scored_models.comparison_page import comparison_page
+from tasks.core.scored_models.comparing import comparison_page
 
 _LOOKS_AT_POLICIES = ("evaluate_policy", "select_checkpoint", "score")
 """Stages that nothing is trained on: a change of theirs leaves no iteration untrained."""
@@ -92,9 +92,8 @@ def short_iteration(iterations: Iterations = 1) -> State[Any]:
 @flow(name="rescore-champion", flow_run_name=run_name)
 def rescore_champion(version: VersionName = "champion") -> State[Any]:
     """Play all splits anew with a registered version, with the parameters and the code of today."""
-    from flows.scoring.asked_models import asked_models
-    from flows.scoring.command import scored
-    from flows.scoring.ready_models import Asked
+    from flows.scoring.asked_models import Asked, asked_models
+    from flows.scoring.score_models import scored
 
     root = _begin()
 

@@ -45,17 +45,14 @@ COMMANDS: list[NamedCommand] = []
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
-def command(name: str, panel: Panel) -> Callable[[Callback], Callback]:
-    """Make a function the command `loopline NAME`. It returns the exit code; its docstring is the help."""
-    return _naming(name, panel)
-
-
 def group(name: str, panel: Panel) -> Callable[[Callback], Callback]:
     """Make a function what `loopline NAME` does before each command `loopline NAME WORD`."""
-    return _naming(name, panel, is_group=True)
+    return command(name, panel, is_group=True)
 
 
-def _naming(name: str, panel: Panel, is_group: bool = False) -> Callable[[Callback], Callback]:
+def command(name: str, panel: Panel, is_group: bool = False) -> Callable[[Callback], Callback]:
+    """Make a function the command `loopline NAME`. It returns the exit code; its docstring is the help."""
+
     def named(callback: Callback) -> Callback:
         COMMANDS.append(NamedCommand(name, panel, callback, is_group))
         return callback

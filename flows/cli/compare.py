@@ -62,7 +62,7 @@ def compare(
     chosen = words("--methods", methods)
     from flows.comparison.study_folder import StudyFolder, asked_plan
     from flows.profile_stack import UnknownProfile
-    from tasks.core.study.page import markdown
+    from tasks.core.study import markdown
 
     with refusing(UnknownProfile):
         asked = StudyFolder(Path.cwd(), asked_plan(study, chosen, settings, changes, controls))

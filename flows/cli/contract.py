@@ -8,11 +8,7 @@ from flows.cli.command import Settings, command, refusing
 
 
 @command("contract", "Look")
-def contract(
-    world: Annotated[str, typer.Argument(help="As world.name in params.yaml.")],
-    *,
-    settings: Settings,
-) -> int:
+def contract(world: Annotated[str, typer.Argument(help="As world.name in params.yaml.")], *, settings: Settings) -> int:
     """Check a world against the contract of all worlds.
 
     Prepares its tasks, plays some of them, and prints each rule with what breaks it, and what doing nothing earns: for

@@ -10,9 +10,7 @@ from flows.signals import stop_cleanly_on_signals
 
 
 @command("deploy", "Serve")
-def deploy(
-    port: Annotated[int, typer.Option(min=1, max=LAST_PORT, help="Of the server and its page.")] = 4200,
-) -> int:
+def deploy(port: Annotated[int, typer.Option(min=1, max=LAST_PORT, help="Of the server and its page.")] = 4200) -> int:
     """Run the pipeline on a schedule, until Ctrl-C.
 
     Lists the schedules of prefect.yaml, then starts a Prefect server, a worker and the deployments. The hourly schedule

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from flows.cli.command import command
-from tasks.core.capacity.hardware import GB, HARDWARE, Hardware
+from tasks.core.capacity.hardware import GB, HARDWARE
 from tasks.core.processes.resources import usable_cores
 
 if TYPE_CHECKING:
     from tasks.core.config.params import Params
-    from tasks.core.interpreters import InterpreterRecipe
 
 
 State = Literal["ok", "note", "lacks"]
@@ -137,6 +136,7 @@ def _interpreters(root: Path, params: Params) -> Iterator[Finding]:
     from tasks.core.config.world import WORLDS
     from tasks.core.interfaces.engine_kind import find_engine
     from tasks.core.interfaces.world_kind import find_world
+    from tasks.core.interpreters import INTERPRETERS
 
     recipes = [
         (recipe, name == params.world.name) for name in WORLDS.names() for recipe in find_world(name).interpreters
@@ -145,15 +145,9 @@ def _interpreters(root: Path, params: Params) -> Iterator[Finding]:
         (recipe, name == params.engine.name) for name in ENGINES.names() for recipe in find_engine(name).interpreters()
     ]
     for recipe, needed in recipes:
-        made = _home(root, recipe).is_dir()
+        made = (root / INTERPRETERS / f"{recipe.name}-{recipe.digest}").is_dir()
         missing = "made on first use, which needs a package index" if needed else "not made; not needed here"
         yield Finding(f"for {recipe.name}", "made" if made else missing, "ok" if made or not needed else "note")
-
-
-def _home(root: Path, recipe: InterpreterRecipe) -> Path:
-    from tasks.core.interpreters import INTERPRETERS
-
-    return root / INTERPRETERS / f"{recipe.name}-{recipe.digest}"
 
 
 def _obstacles(root: Path, params: Params) -> Iterator[str]:
@@ -180,7 +174,7 @@ def _obstacles(root: Path, params: Params) -> Iterator[str]:
     yield from find_engine(params.engine.name).lacking(params.engine.own)
     if params.machines.ray.address is not None and _version("ray") is None:
         yield "machines.ray.address is set, and ray is not installed: pip install -e '.[ray]'"
-    yield from _too_large(root, params, _hardware(on_gpu))
+    yield from _too_large(root, params, on_gpu)
 
 
 def _fault_of_device(device: str) -> str | None:
@@ -202,23 +196,19 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _hardware(on_gpu: bool) -> Hardware:
+def _too_large(root: Path, params: Params, on_gpu: bool) -> Iterator[str]:
+    """Yield what does not fit by `loopline plan`; the stage preflight tries it for good."""
     import psutil
     import torch
 
-    if not on_gpu:
-        return replace(HARDWARE["cpu"], memory=float(psutil.virtual_memory().available))
-    return replace(HARDWARE["h100"], memory=float(torch.cuda.get_device_properties(0).total_memory))
-
-
-def _too_large(root: Path, params: Params, hardware: Hardware) -> Iterator[str]:
-    """Yield what does not fit by `loopline plan`; the stage preflight tries it for good."""
     from tasks.core.capacity.known_models import model_config
     from tasks.core.capacity.plan import make_plan
     from tasks.core.interfaces.engine_kind import find_engine
 
     if find_engine(params.engine.name).price(params.engine.own) is not None:  # the model is elsewhere
         return
+    memory = torch.cuda.get_device_properties(0).total_memory if on_gpu else psutil.virtual_memory().available
+    hardware = replace(HARDWARE["h100" if on_gpu else "cpu"], memory=float(memory))
     try:
         plan = make_plan(params, model_config(params.policy.source, root), hardware, params.update.distributed.size)
     except ValueError:  # sizes of a base model that is not here yet

@@ -18,8 +18,7 @@ from tasks.core.records.layout import Layout
 
 if TYPE_CHECKING:
     from tasks.core.config.params import Params
-    from tasks.core.lineage.subject import Subject
-    from tasks.core.lineage.trace import Origin, Provenance
+    from tasks.core.lineage.trace import Origin, Provenance, Subject
 
 
 def _below_checkout(subject: str) -> str:
@@ -48,7 +47,7 @@ def lineage(
     loopline lineage test_normal.tgc
     loopline lineage data/report
     """
-    from tasks.core.lineage.subject import UnknownSubject
+    from tasks.core.lineage.trace import UnknownSubject
 
     with refusing(UnknownSubject):
         lines, broken = traced(subject, Path.cwd())
@@ -62,14 +61,19 @@ def traced(name: str, root: Path) -> tuple[list[str], list[str]]:
     from flows.dag.version_stages import changed_code
     from tasks.core.config.params import load_params
     from tasks.core.lineage.dvc_lock import lock_of
-    from tasks.core.lineage.subject import UnknownSubject
-    from tasks.core.lineage.trace import trace_provenance
+    from tasks.core.lineage.trace import UnknownSubject, find_subject, trace_provenance
     from tasks.core.policies.selected_policy import of_other_policies
+    from tasks.core.records.files import ArtifactError
     from tasks.core.records.schemas import SELECTED_POLICY
 
     layout = Layout(root)
     params = load_params(layout.params)
-    subject = _subject(name, layout)
+    try:
+        subject = find_subject(name, layout)
+    except ArtifactError as error:
+        if (root / "dvc.lock").exists():
+            raise
+        raise UnknownSubject(f"{name}: no stage has run here, and it does not exist") from error
     if not (root / "dvc.lock").exists() and not (root / subject.path).exists():
         raise UnknownSubject(f"{name}: no stage has run here, and it does not exist")
     lock = lock_of(root, params, side_tasks=True)
@@ -81,21 +85,17 @@ def traced(name: str, root: Path) -> tuple[list[str], list[str]]:
     return [*fitted(page(subject, found, params, root))], [*broken, *changed_code(found.stages, params, root)]
 
 
-def _subject(name: str, layout: Layout) -> Subject:
-    """Return what `name` means; before the first run, an artifact that tells it is missing as all others are."""
-    from tasks.core.lineage.subject import UnknownSubject, find_subject
-    from tasks.core.records.files import ArtifactError
-
-    try:
-        return find_subject(name, layout)
-    except ArtifactError as error:
-        if (layout.root / "dvc.lock").exists():
-            raise
-        raise UnknownSubject(f"{name}: no stage has run here, and it does not exist") from error
-
-
 def page(subject: Subject, found: Provenance, params: Params, root: Path) -> Iterator[str]:
-    """Yield the answer in lines, from the artifact to what it began with."""
+    """Yield the answer in lines, from the artifact to what it began with; a line on stderr where the store is down."""
+    from tasks.core.lineage.mlflow_store import LineageError
+    from tasks.core.lineage.trace import find_origin
+
+    versions = {stage.task: stage.version.digest for stage in found.stages if stage.version is not None}
+    try:
+        origin = find_origin(params.lineage, root, versions)
+    except LineageError as error:
+        print(f"loopline lineage: {error}", file=sys.stderr)
+        origin = None
     yield subject.path
     yield from (f"  {fact}" for fact in subject.facts)
     for stage in found.stages:
@@ -107,7 +107,7 @@ def page(subject: Subject, found: Provenance, params: Params, root: Path) -> Ite
     if found.played:
         yield "rollouts"
         yield from (f"  {line}" for line in found.played)
-    yield from origin_lines(found, _origin(found, params, root), params, root)
+    yield from origin_lines(found, origin, params, root)
 
 
 def origin_lines(found: Provenance, origin: Origin | None, params: Params, root: Path) -> Iterator[str]:
@@ -131,16 +131,3 @@ def origin_lines(found: Provenance, origin: Origin | None, params: Params, root:
     yield f"parameters: {origin.params_digest}"
     for name, value in sorted(origin.params.items()):
         yield f"  {name} = {value}{'' if here.get(name) == value else f' (here: {here.get(name)})'}"
-
-
-def _origin(found: Provenance, params: Params, root: Path) -> Origin | None:
-    """Return the record of the stages behind the subject; None, with a line on stderr, where the store is down."""
-    from tasks.core.lineage.mlflow_store import LineageError
-    from tasks.core.lineage.trace import find_origin
-
-    versions = {stage.task: stage.version.digest for stage in found.stages if stage.version is not None}
-    try:
-        return find_origin(params.lineage, root, versions)
-    except LineageError as error:
-        print(f"loopline lineage: {error}", file=sys.stderr)
-        return None

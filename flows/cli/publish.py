@@ -28,7 +28,7 @@ def publish(
     loopline publish smoke
     """
     from flows.profile_stack import UnknownProfile
-    from flows.published.publishing import publish as published
+    from flows.published import publish as published
 
     with refusing(UnknownProfile):
         print(published(Path.cwd(), name, here=here))

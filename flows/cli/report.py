@@ -9,9 +9,7 @@ from flows.cli.command import command
 
 
 @command("report", "Look")
-def report(
-    opened: Annotated[bool, typer.Option("--open/--no-open", help="Or print its path alone.")] = True,
-) -> int:
+def report(opened: Annotated[bool, typer.Option("--open/--no-open", help="Or print its path alone.")] = True) -> int:
     """Open the report of the last run in a browser.
 
     It is a page that needs no server and no network. Exit code 1: no run has ended yet.

@@ -53,14 +53,12 @@ def score(
     loopline score http://localhost:8000/v1 my-model --world tau2 --split test --runs 4
     """
     from flows.profile_stack import UnknownProfile
-    from flows.scoring.asked_models import asked_models
-    from flows.scoring.asked_params import world_of
-    from flows.scoring.command import scored
-    from flows.scoring.ready_models import Asked
+    from flows.scoring.asked_models import Asked, asked_models, world_of
+    from flows.scoring.score_models import scored
     from tasks.core.config.kinds import UnknownKind
     from tasks.core.config.params import ParamsError
     from tasks.core.interfaces.world_kind import find_world
-    from tasks.core.scored_models.comparison_page import comparison_page
+    from tasks.core.scored_models.comparing import comparison_page
 
     root, wanted = Path.cwd(), asked_models(models)
     with refusing(ParamsError, UnknownProfile, UnknownKind):

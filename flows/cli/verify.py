@@ -35,15 +35,14 @@ def verify(
     loopline verify smoke
     loopline verify smoke --here
     """
-    from flows.published.published_run import UnknownRun, find_run
-    from flows.published.publishing import run_anew
-    from flows.published.verifying import verify as verified
+    from flows.published import UnknownRun, find_run, run_anew
+    from flows.published import verify as verified
 
     with refusing(UnknownRun):
         run = find_run(published, Path.cwd())
     project = Path.cwd() if here else run_anew(Path.cwd(), run.name, run.manifest.params)
-    answer = verified(run, project)
-    print("\n".join(answer.lines))
-    if answer.holds and not here:
+    lines, holds = verified(run, project)
+    print("\n".join(lines))
+    if holds and not here:
         shutil.rmtree(project)
-    return 0 if answer.holds else 1
+    return 0 if holds else 1

@@ -164,12 +164,8 @@ def runs(plan: StudyPlan) -> Iterator[RunPlan]:
             experiment = f"{plan.name}-{name}-s{seed}"
             settings = [*plan.settings, *method.settings, f"seed={seed}", f"lineage.experiment={plan.name}"]
             content = assigned(stacked(profiles), settings)
-            yield RunPlan(name, seed, experiment, content, _command(profiles, settings))
-
-
-def _command(profiles: Sequence[str], settings: Sequence[str]) -> str:
-    knobs = "".join(f" --set {shlex.quote(setting)}" for setting in settings)
-    return f"loopline configure {' '.join(profiles)}{knobs}"
+            knobs = "".join(f" --set {shlex.quote(setting)}" for setting in settings)
+            yield RunPlan(name, seed, experiment, content, f"loopline configure {' '.join(profiles)}{knobs}")
 
 
 def _method(content: Any) -> Any:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.comparison.plan import RunPlan, StudyPlan, checked, chosen, read_plan, runs, with_controls
-from flows.comparison.running import Place, read_stamp, run_all
-from flows.comparison.workspaces import remove_workspaces, take_snapshot
+from flows.comparison.running import Place, read_stamp, remove_workspaces, run_all, take_snapshot
 from flows.dag.checkout_lock import held
 from flows.params_file import WrongSetting
 from tasks.core.config.lineage import LineageConfig
@@ -21,9 +20,7 @@ from tasks.core.records.comparison import Study
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import replacing
 from tasks.core.records.layout import Layout
-from tasks.core.study.comparing import study_of
-from tasks.core.study.finished_run import RunLabel, read_finished_run
-from tasks.core.study.page import markdown, study_page
+from tasks.core.study import RunLabel, markdown, read_finished_run, study_of, study_page
 
 WORKSPACES = Path(".loopline/studies")
 

@@ -1,4 +1,4 @@
-"""Play models on a split and write their scores: the stages prepare_world and prepare_policy, then the stages' play.
+"""Score models: the stages prepare_world and prepare_policy, then the stages' play, and all models compared.
 
 A score is played in a folder of its own below .loopline/scoring, where a killed attempt is gone on with, and written
 whole into the folder of results. What is scored already, with the same code, is not played again.
@@ -8,6 +8,7 @@ import hashlib
 import json
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +17,7 @@ from flows.dag.checkout_lock import held
 from flows.dag.stages import find_stage
 from flows.dag.version_stages import CODE, stage_version
 from flows.params_file import text_of
-from flows.scoring.ready_models import Asked, ReadyModel
+from flows.scoring.asked_models import Asked, AskedModel, ReadyModel, ready_model
 from flows.workers.executors import executor_of
 from tasks.core.config.dag import iteration_key
 from tasks.core.config.params import Params
@@ -27,19 +28,19 @@ from tasks.core.interfaces.engine_kind import find_engine
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.interfaces.world_kind import find_world
 from tasks.core.lineage.git_state import git_state
+from tasks.core.lineage.mlflow_store import LineageError
 from tasks.core.lineage.params_and_metrics import flat_params, params_digest
 from tasks.core.policies.checkpoint_files import policy_digest
 from tasks.core.policies.policy_weights import require_base_of_adapter
-from tasks.core.records.comparison import ModelScore, ScoreLineage
+from tasks.core.records.comparison import ALL_LEVELS, Comparison, ModelScore, ScoreLineage
 from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.files import digest, remembered_digest, replacing
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS, SELECTED_POLICY
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.rollouts.playing import forget_paid, warm_chat_format
-from tasks.core.scored_models.comparing import PlayedModel
-from tasks.core.scored_models.inspect_log import INSPECT, write_inspect_log
-from tasks.core.scored_models.scoring import facts, model_score, scored_trials
+from tasks.core.scored_models.comparing import PlayedModel, compared, write_comparison
+from tasks.core.scored_models.scoring import INSPECT, facts, model_score, record_score, scored_trials, write_inspect_log
 
 WORK = Path(".loopline") / "scoring"
 SCORE, ROLLOUTS, PARAMS = "score.json", "rollouts.parquet", "params.yaml"
@@ -142,3 +143,33 @@ def _lineage(model: ReadyModel, root: Path, layout: Layout, checkpoint: Path) ->
         git_dirty=state.dirty,
         loopline=version("loopline"),
     )
+
+
+def scored(models: Sequence[AskedModel], asked: Asked, into: Path) -> tuple[Comparison, bool]:
+    """Score all models; return them compared, and whether all of it is recorded in MLflow too.
+
+    The comparison of several is written beside the scores. Raises what `ready_model` and `score_model` raise; models
+    that were scored before that stay scored.
+    """
+    cache = ProcessCache()
+    try:
+        found = [score_model(ready_model(model, asked), asked, into, cache) for model in models]
+    finally:
+        cache.close()
+    level = found[0].score.scores.levels[ALL_LEVELS]
+    title = f"{asked.world}, {asked.split}: {level.tasks} tasks of {level.scenarios} scenarios, percent"
+    comparison = compared(title, [each.played for each in found])
+    if len(found) > 1:
+        key = hashlib.sha256("".join(each.score.key for each in found).encode()).hexdigest()
+        write_comparison(into / f"comparison-{key[:8]}", comparison)
+    recorded = [_recorded(each, asked.root) for each in found]
+    return comparison, all(recorded)
+
+
+def _recorded(each: ScoredModel, root: Path) -> bool:
+    try:
+        record_score(each.score, each.params, each.folder, root)
+    except LineageError as error:
+        print(f"{error}. The score is in {each.folder}; the same command records it later", file=sys.stderr)
+        return False
+    return True

@@ -10,8 +10,7 @@ from tasks.core.records.documents import write_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, dev_set, training_set
 from tasks.core.records.run_manifest import LineageRecord, PolicyFolder
-from tasks.record_lineage.pipeline import Pipeline
-from tasks.record_lineage.recording import record_iteration, record_pipeline, recordable_later
+from tasks.record_lineage.recording import Pipeline, record_iteration, record_pipeline, recordable_later
 
 LIVE_STAGES: dict[str, Callable[[Layout, str], RolloutSet]] = {
     "update_policy": training_set,

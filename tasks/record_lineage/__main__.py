@@ -6,8 +6,7 @@ from pathlib import Path
 from tasks.core.processes.caller_variables import settle_variables
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params
-from tasks.record_lineage.pipeline import Pipeline, require_as_it_ran
-from tasks.record_lineage.recording import record_pipeline, recordable_later
+from tasks.record_lineage.recording import Pipeline, record_pipeline, recordable_later, require_as_it_ran
 
 
 def main() -> int:

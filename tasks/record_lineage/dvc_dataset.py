@@ -48,8 +48,8 @@ class DvcSource(DatasetSource):
 
 def dvc_inputs(artifacts: Mapping[str, str], rev: str) -> list[DatasetInput]:
     """Return MLflow dataset inputs of DVC artifacts (path to md5); the digest of each is DVC's md5."""
-    return [DatasetInput(_dataset(path, md5, rev)._to_mlflow_entity()) for path, md5 in artifacts.items()]
-
-
-def _dataset(path: str, md5: str, rev: str) -> MetaDataset:
-    return MetaDataset(DvcSource(path, md5, rev), name=path, digest=md5)  # type: ignore[abstract]
+    datasets = [
+        MetaDataset(DvcSource(path, md5, rev), name=path, digest=md5)  # type: ignore[abstract]
+        for path, md5 in artifacts.items()
+    ]
+    return [DatasetInput(dataset._to_mlflow_entity()) for dataset in datasets]

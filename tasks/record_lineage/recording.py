@@ -1,4 +1,4 @@
-"""Write a pipeline run to MLflow: during the run, and once as a whole. Recording the same run again adds nothing.
+"""A pipeline run written to MLflow: during the run, and once as a whole. Recording the same run again adds nothing.
 
 `python -m tasks.record_lineage` records the finished pipeline in the current folder, say after a server was down.
 """
@@ -8,37 +8,122 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.core.collapse.rules import read_warnings
 from tasks.core.config.dag import iteration_key, iteration_number
+from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.lineage.dvc_lock import DvcLock, lock_of
+from tasks.core.lineage.git_state import GitState, git_state
 from tasks.core.lineage.mlflow_store import LineageError, Store, explained, open_store, tracking_uri
 from tasks.core.lineage.params_and_metrics import (
     constants,
     flat_params,
     iteration_numbers,
+    params_digest,
     registered_model,
     score_numbers,
     selection_numbers,
+    start_digest,
     training_budget_numbers,
     warning_tags,
 )
+from tasks.core.policies.selected_policy import read_selection_and_scores
 from tasks.core.processes.running import pipeline_process
 from tasks.core.records.documents import read_document
+from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.rollout_sets import RolloutSet, rollout_sets
-from tasks.core.records.scores import Scores
-from tasks.core.registry.registration import log_policy, register, scores_own_weights
-from tasks.record_lineage.model_card import score_table
-from tasks.record_lineage.pipeline import Pipeline
-from tasks.record_lineage.tracing.recording import TraceRecorder, write_addresses
-from tasks.record_lineage.version_files import write_version
+from tasks.core.records.run_manifest import RunManifest, StageVersions
+from tasks.core.records.scores import Scores, Selection
+from tasks.core.registry.model_registry import log_policy, register, scores_own_weights
+from tasks.record_lineage.version_files import score_table, write_version
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel, Run
+
+    from tasks.record_lineage.traces import TraceRecorder
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline run in a working tree."""
+
+    layout: Layout
+    params: Params
+
+    @cached_property
+    def lock(self) -> DvcLock:
+        return lock_of(self.layout.root, self.params)
+
+    @cached_property
+    def selection(self) -> Selection:
+        """Return the selection. Raises ArtifactError where weights or scores are not of the policy that it names."""
+        selection, _ = read_selection_and_scores(self.layout)
+        return selection
+
+    @cached_property
+    def git(self) -> GitState:
+        return git_state(self.layout.root)
+
+    @cached_property
+    def start_tags(self) -> dict[str, str]:
+        """Return the tags by which a run is found before its results exist."""
+        return {"start_digest": start_digest(self.params, self.layout)}
+
+    @property
+    def source_tags(self) -> dict[str, str]:
+        """Return the tags that identify the run's inputs."""
+        packages = read_document(self.layout.manifest, RunManifest).packages
+        return {
+            "params_digest": params_digest(self.params),
+            "git_commit": self.git.commit,
+            "git_dirty": "unknown" if self.git.dirty is None else str(self.git.dirty).lower(),
+            **({"packages": " ".join(packages)} if packages else {}),
+        }
+
+    @property
+    def policy_tags(self) -> dict[str, str]:
+        """Return the tags that lead from a model version back to its artifacts."""
+        folder = self.layout.policy(self.selection.iteration).relative_to(self.layout.root).as_posix()
+        return {
+            **self.source_tags,
+            "pipeline_digest": self.lock.digest,
+            "iteration": self.selection.iteration,
+            "adapter_digest": self.selection.adapter_digest,
+            "dvc_path": folder,
+            "dvc_md5": self.lock.artifacts.get(folder, ""),
+            **{f"dataset.{path}": md5 for path, md5 in self.datasets.items()},
+        }
+
+    @property
+    def datasets(self) -> dict[str, str]:
+        """Return the artifacts that the policy was trained and scored on, and its base model: path to DVC's md5."""
+        layout = self.layout
+        scored = [layout.score_rollouts(split) for split in TEST_SPLITS]
+        evaluated = layout.evaluation_rollouts(self.selection.iteration)
+        return self._md5s(layout.world, layout.base_policy, layout.tasks, evaluated, *scored)
+
+    @property
+    def ancestors(self) -> list[str]:
+        """Return md5 of the checkpoints between the base and the selected policy, nearest first, without the base."""
+        last = iteration_number(self.selection.iteration)
+        return [*self._md5s(*(self.layout.policy(iteration_key(step)) for step in range(last - 1, 0, -1))).values()]
+
+    def _md5s(self, *paths: Path) -> dict[str, str]:
+        names = [path.relative_to(self.layout.root).as_posix() for path in paths]
+        return {name: self.lock.artifacts[name] for name in names if name in self.lock.artifacts}
+
+
+def require_as_it_ran(pipeline: Pipeline) -> None:
+    """Raise ArtifactError where stages have not run with their present versions: there is no run to record."""
+    now = read_document(pipeline.layout.stage_versions, StageVersions).root
+    ran = pipeline.lock.task_versions.items()
+    if outdated := [f"{task} has not run since" for task, made in ran if task not in now or now[task].digest != made]:
+        raise ArtifactError(f"the pipeline is not finished ({', '.join(outdated)}); run `dvc repro`, which records it")
 
 
 EXPERIMENT = "DVC_EXP_NAME"
@@ -76,6 +161,8 @@ def record_pipeline(pipeline: Pipeline) -> Recorded:
     Completes a run that was recorded while it was in progress. Raises LineageError when MLflow cannot be reached, and
     ArtifactError when the pipeline is not finished.
     """
+    from tasks.record_lineage.traces import write_addresses
+
     digest = {"pipeline_digest": pipeline.lock.digest}
     store = open_store(pipeline.params.lineage, pipeline.layout.root)
     with explained(tracking_uri(pipeline.layout.root)):
@@ -85,7 +172,10 @@ def record_pipeline(pipeline: Pipeline) -> Recorded:
         name = registered_model(pipeline.params)
         model = version = None
         if scores_own_weights(pipeline.params):
-            write = partial(_write_files, pipeline, tags)
+
+            def write(folder: Path, model_id: str) -> None:
+                write_version(folder, pipeline.layout, pipeline.params, pipeline.selection.iteration, model_id, tags)
+
             model = log_policy(store, run_id, iteration_number(tags["iteration"]), write, tags)
             version = str(register(store, name, run_id, model, tags, pipeline.ancestors).version)
         recorded = Recorded(run_id, name, version)
@@ -114,12 +204,10 @@ def _tags_of(run: "Run", pipeline: Pipeline) -> dict[str, str]:
     return {**pipeline.policy_tags, **began}
 
 
-def _recorder(store: Store, run_id: str, pipeline: Pipeline, model: "LoggedModel | None" = None) -> TraceRecorder:
+def _recorder(store: Store, run_id: str, pipeline: Pipeline, model: "LoggedModel | None" = None) -> "TraceRecorder":
+    from tasks.record_lineage.traces import TraceRecorder
+
     return TraceRecorder(store, run_id, pipeline.layout, pipeline.params, model.model_id if model else None)
-
-
-def _write_files(pipeline: Pipeline, tags: Mapping[str, str], folder: Path, model_id: str) -> None:
-    write_version(folder, pipeline.layout, pipeline.params, pipeline.selection.iteration, model_id, tags)
 
 
 def _run_in_progress(store: Store, pipeline: Pipeline) -> "Run":
@@ -189,7 +277,7 @@ def _log_scores(store: Store, pipeline: Pipeline, run_id: str, model: "LoggedMod
     for split in TEST_SPLITS:
         for numbers, table in _counted_on(pipeline.layout, split):
             path = table.relative_to(pipeline.layout.root).as_posix()
-            store.log_model_numbers(run_id, model_id, step, numbers, path, pipeline.lock.artifacts[path])
+            store.log_numbers(run_id, {step: numbers}, (model_id, path, pipeline.lock.artifacts[path]))
 
 
 def _counted_on(layout: Layout, split: str) -> Iterator[tuple[dict[str, float], Path]]:
@@ -205,11 +293,7 @@ def _log_datasets(store: Store, pipeline: Pipeline, run_id: str, commit: str) ->
     from tasks.record_lineage.dvc_dataset import dvc_inputs
 
     sources = {**pipeline.lock.sources, **pipeline.lock.artifacts}
-    read = [path.relative_to(pipeline.layout.root).as_posix() for path in _inputs(pipeline.layout)]
+    folders = (pipeline.layout.world, pipeline.layout.base_policy)
+    read = [path.relative_to(pipeline.layout.root).as_posix() for path in folders]
     data = {path: md5 for path, md5 in sources.items() if path.endswith(".parquet") or path in read}
     store.client.log_inputs(run_id, dvc_inputs({**pipeline.lock.sources, **data}, commit))
-
-
-def _inputs(layout: Layout) -> tuple[Path, Path]:
-    """Return the sources of the rollouts that are folders, not tables."""
-    return layout.world, layout.base_policy

@@ -3,7 +3,7 @@
     adapter_config.json, adapter_model.safetensors     (or config.json, model.safetensors and the tokenizer)
     base/            the base model, if it is a small local model; base.json says where it is
     README.md        the model card
-    evaluation/      see `version_evaluation`
+    evaluation/      see `write_evaluation`
     MLmodel, code/, requirements.txt, python_env.yaml, input_example.json      for mlflow.pyfunc
 
 Imports MLflow inside functions.
@@ -12,24 +12,132 @@ Imports MLflow inside functions.
 import json
 import platform
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from tasks.core.config.dag import iteration_key
+from tasks.core.config.engine import serving_lines
 from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS
+from tasks.core.lineage.params_and_metrics import registered_model
 from tasks.core.policies.checkpoint_files import ADAPTER_CONFIG, POLICY_FILES
 from tasks.core.records.documents import read_document
 from tasks.core.records.files import read_json, write_json
 from tasks.core.records.layout import Layout
 from tasks.core.records.schemas import SCORED_ROLLOUTS
-from tasks.core.records.scores import Scores
+from tasks.core.records.scores import PairedScores, Scores
 from tasks.core.records.tables import read_table
-from tasks.core.registry.version_evaluation import FOLDER, write_evaluation
+from tasks.core.registry.model_registry import FOLDER, write_evaluation
 from tasks.record_lineage import served_policy
-from tasks.record_lineage.model_card import BaseModel, model_card
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """The base model to which an adapter belongs."""
+
+    name: str
+    """A Hugging Face hub id, or a folder: inside the version, or the pipeline's own."""
+    inside: bool
+    """Whether the folder is part of the version."""
+    revision: str | None
+
+    def place(self, version: str) -> str:
+        """Return the base model's id or folder once the version lies in the folder `version`."""
+        return f"{version}/{self.name}" if self.inside else self.name
+
+
+def model_card(
+    params: Params,
+    model_id: str,
+    base: BaseModel | None,
+    scores: list[Scores],
+    tags: Mapping[str, str],
+    conversations: Sequence[str] = (),
+) -> str:
+    """Return the card in Markdown. `base` is None for full weights, which need no base model.
+
+    `conversations`: see `conversation_notes`.
+    """
+    rank = params.policy.lora.rank
+    kind = f"LoRA adapter (rank {rank}) for the base model `{base.name}`" if base else "full weights"
+    lines = [
+        f"# {registered_model(params)}, iteration {tags['iteration']}",
+        "",
+        f"{_training(params, tags['iteration'])}: {kind}.",
+        "",
+        *score_table(scores),
+        "",
+        "Pull it (`MLFLOW_TRACKING_URI` names the server):",
+        "",
+        "```bash",
+        f"mlflow artifacts download -u models:/{model_id} -d policy",
+        "```",
+        "",
+        "Use it with transformers (and peft installed), or serve it:",
+        "",
+        "```python",
+        *_transformers_lines(base),
+        "```",
+        "",
+        "```bash",
+        *(
+            serving_lines(base.place("policy"), base.revision, rank, "policy")
+            if base
+            else serving_lines("policy", None, None, "policy")
+        ),
+        "```",
+        "",
+        *(
+            [f"The base model is not in this version: `dvc pull {base.name}` in the project fetches it.", ""]
+            if base and not (base.inside or base.revision)
+            else []
+        ),
+        *conversations,
+        "Made from:",
+        "",
+        *(f"- {key}: `{value}`" for key, value in sorted(tags.items()) if value),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _training(params: Params, iteration: str) -> str:
+    if iteration == iteration_key(0):
+        return f"An untrained policy{' but for its warm start' if params.policy.warm_start else ''}"
+    return f"A policy trained by the profile `{' '.join(params.profiles)}` (every knob: evaluation/params.json)"
+
+
+def score_table(scores: Sequence[Scores]) -> list[str]:
+    """Return the scores as a table in Markdown."""
+    rows = [row for score in scores for row in _score_rows(score)]
+    return ["| | base TGC / SGC | this policy TGC / SGC |", "|---|---|---|", *rows]
+
+
+def _score_rows(score: Scores) -> Iterator[str]:
+    played, budget = f"{score.split}, {score.tasks} tasks x {len(score.seeds)}", score.training_budget
+    yield _score_row(played, score)
+    if budget is not None and budget.played_again:
+        limits = f"{budget.limits.in_words}; above {budget.test_limits.in_words}"
+        yield _score_row(f"{played}, at the training budget ({limits})", budget)
+
+
+def _score_row(played: str, score: PairedScores) -> str:
+    before, after = f"{score.base_tgc:.1f} / {score.base_sgc:.1f}", f"{score.tgc:.1f} / {score.sgc:.1f}"
+    return f"| {played} | {before} | {after} |"
+
+
+def _transformers_lines(base: BaseModel | None) -> list[str]:
+    first = "from transformers import AutoModelForCausalLM, AutoTokenizer"
+    source = base.place("policy") if base else "policy"
+    pinned = f', revision="{base.revision}"' if base and base.revision else ""
+    tokenizer = f'tokenizer = AutoTokenizer.from_pretrained("{source}"{pinned})'
+    model = f'model = AutoModelForCausalLM.from_pretrained("{source}"{pinned})'
+    adapter = ['model.load_adapter("policy")'] if base else []
+    return [first, tokenizer, model, *adapter]
+
 
 SMALL_BASE_BYTES = 64 * 2**20
 """Largest size of a local base model that is copied into the version."""
@@ -80,14 +188,10 @@ def _write_base(folder: Path, layout: Layout, params: Params) -> BaseModel:
     else:
         base = BaseModel(layout.base_policy.relative_to(layout.root).as_posix(), inside=False, revision=None)
     write_json(folder / "base.json", vars(base))
-    _name_base(folder / ADAPTER_CONFIG, base)
-    return base
-
-
-def _name_base(path: Path, base: BaseModel) -> None:
-    """Set peft's own field for the base model to a hub id, which is found anywhere; a relative folder would mislead."""
-    if path.exists() and base.revision is not None:
+    path = folder / ADAPTER_CONFIG
+    if path.exists() and base.revision is not None:  # peft's own field: a relative folder would mislead
         write_json(path, {**read_json(path), "base_model_name_or_path": base.name, "revision": base.revision})
+    return base
 
 
 def _example(layout: Layout) -> dict[str, Any]:

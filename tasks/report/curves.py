@@ -1,10 +1,171 @@
-"""The charts of the report: which figures each has, and what they mean."""
+"""The charts of the report: the figures of a run by iteration, without wall clocks, and the outcome of every task."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 
-from tasks.core.pages.charts import Points, line_chart
-from tasks.report.run_stats import RunStats
+from tasks.core.collapse.rules import read_warnings
+from tasks.core.config.dag import iteration_key
+from tasks.core.config.params import Params
+from tasks.core.pages.charts import Points, line_chart, nice_ticks
+from tasks.core.pages.tables import void_note
+from tasks.core.records.documents import read_document
+from tasks.core.records.layout import Layout
+from tasks.core.records.schemas import VOID_REASONS
+from tasks.core.records.scores import Evaluation
+from tasks.core.records.training import CURVE_FIGURES, CollapseWarning, Metrics
+from tasks.core.signal_coverage import SuccessCounts
+
+ROW_HEIGHT = 14
+"""Height of a row in pixels, as in the style sheet."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One task in one iteration, over its rollouts that are not void."""
+
+    mean_return: float
+    success_share: float
+    rollouts: int = 1
+    varies: bool = False
+    """Whether the returns differ, so that the group carries a signal."""
+
+
+TaskProgress = Sequence[tuple[str, Mapping[int, Cell]]]
+"""(task id, {iteration: cell}) for each training task."""
+
+
+def heat_map(rows: TaskProgress, last: int) -> str:
+    """Return both maps, mean return and share of successes; the page shows one. Darker is more, blank was not drawn.
+
+    One path per shade keeps it small.
+    """
+    labels = "".join(f"<li>{escape(task)}</li>" for task, _ in rows)
+    maps = "".join(f'<g class="{name}">{_squares(rows, name)}</g>' for name in ("mean_return", "success_share") if rows)
+    ticks = "".join(
+        f'<span style="left:{100 * (t - 0.5) / last:.2f}%">{t:g}</span>' for t in nice_ticks(0, last) if 1 <= t <= last
+    )
+    void = " ".join(VOID_REASONS)
+    return (
+        f'<div id="heat-figure">{_LEGEND}<div id="heat" data-shows="mean_return"><ol>{labels}</ol>'
+        f'<div><div class="ticks">{ticks}</div><svg id="heat-plot" data-last="{last}" data-void="{void}" '
+        f'viewBox="0 0 {last} {max(len(rows), 1)}" preserveAspectRatio="none" '
+        f'style="height:{len(rows) * ROW_HEIGHT}px" role="img" aria-label="outcome by task and iteration">{maps}</svg>'
+        f'<div class="ticks">{ticks}</div></div></div><div id="heat-note" hidden></div></div>'
+    )
+
+
+def _squares(rows: TaskProgress, name: str) -> str:
+    levels: dict[int, list[str]] = {}
+    for y, (_, cells) in enumerate(rows):
+        for iteration, cell in cells.items():
+            levels.setdefault(round(getattr(cell, name) * 10), []).append(f"M{iteration - 1} {y}h1v1h-1z")
+    return "".join(f'<path class="h{level}" d="{"".join(levels[level])}"/>' for level in sorted(levels))
+
+
+_SCALE = "".join(f'<i class="k{level}"></i>' for level in range(11))
+_LEGEND = (
+    '<div class="legend"><label><input type="radio" name="shows" value="mean_return" checked> mean return</label>'
+    '<label><input type="radio" name="shows" value="success_share"> share of successes</label>'
+    f'<span class="scale">0 {_SCALE} 1; blank: not drawn</span>'
+    '<span class="hint">Point at a square to see what it is, click to read its rollouts.</span></div>'
+)
+
+
+def coverage_curves(progress: TaskProgress, last: int) -> Mapping[str, Points]:
+    """Return the lines of the chart over the iterations 1 .. `last`; a line omits iterations without data for it.
+
+    Expected: for an iteration's groups, each with its number of rollouts, from the rollouts played before it.
+    """
+    expected: list[tuple[int, float]] = []
+    observed: dict[str, list[tuple[int, float]]] = {"by success": [], "by return": []}
+    counts = SuccessCounts(task for task, _ in progress)
+    for iteration in range(1, last + 1):
+        drawn = {task: cells[iteration] for task, cells in progress if iteration in cells}
+        groups = {task: cell for task, cell in drawn.items() if cell.rollouts > 1}
+        if groups:
+            if counts:
+                expected.append((iteration, _expected(groups, counts)))
+            mixed = [0 < cell.success_share < 1 for cell in groups.values()]
+            varied = [cell.varies for cell in groups.values()]
+            for name, flags in (("by success", mixed), ("by return", varied)):
+                observed[name].append((iteration, sum(flags) / len(flags)))
+        for task, cell in drawn.items():
+            counts.add(task, cell.success_share * cell.rollouts, cell.rollouts)
+    return {"expected": expected, **observed}
+
+
+def _expected(groups: Mapping[str, Cell], counts: SuccessCounts) -> float:
+    """Return the mean over the groups of the probability of a signal."""
+    shares = {size: counts.shares(size) for size in {cell.rollouts for cell in groups.values()}}
+    return sum(shares[cell.rollouts][task] for task, cell in groups.items()) / len(groups)
+
+
+FALL = 10.0
+"""Points of TGC under the best before that count as lost skill,"""
+PATIENCE = 2
+"""in this many evaluations in a row."""
+
+
+def lost_skill(dev_tgc: Mapping[int, float]) -> list[CollapseWarning]:
+    """Return a warning at the first of PATIENCE evaluations in a row that are FALL points or more under the best.
+
+    `dev_tgc`: in percent, by the evaluated iteration, 0 the base policy. Empty where there is no such fall.
+    """
+    best, low = 0.0, list[int]()
+    for iteration, value in sorted(dev_tgc.items()):
+        low = [*low, iteration] if value <= best - FALL else []
+        if len(low) == PATIENCE:
+            evidence = f"TGC on dev fell {FALL:g} points or more under its best ({best:.1f}) and stayed there"
+            return [CollapseWarning(rule="lost_skill", iteration=low[0], evidence=evidence)]
+        best = max(best, value)
+    return []
+
+
+@dataclass(frozen=True)
+class RunStats:
+    """A run in numbers. Lists hold one value per iteration, iteration 1 first; None where there is no value.
+
+    Wall-clock figures are left out, so that equal runs have equal reports.
+    """
+
+    curves: Mapping[str, list[float | None]]
+    notes: list[tuple[int, str]]
+    """(iteration, the note of its update, or that world errors took rollouts of it or of its dev evaluation)."""
+    warnings: list[CollapseWarning]
+    """The collapse monitor's warnings, by iteration."""
+    evaluations: Mapping[int, Evaluation]
+    """Dev scores by iteration, 0 (the base) included."""
+
+
+def read_run_stats(layout: Layout, params: Params) -> RunStats:
+    """Raises ArtifactError naming the file that is missing or broken."""
+    metrics = [read_document(layout.metrics(key), Metrics) for key in params.dag.previous]
+    evaluations = {int(key[1:]): read_document(layout.evaluation(key), Evaluation) for key in params.dag.evaluated}
+    return RunStats(
+        curves=_curves(metrics),
+        notes=[
+            *((i, item.note) for i, item in enumerate(metrics, 1) if item.note),
+            *(
+                (i, f"world errors took {item.lost_rollouts} rollouts of {item.shrunk_groups} groups")
+                for i, item in enumerate(metrics, 1)
+                if item.lost_rollouts
+            ),
+            *((i, f"dev TGC: {void_note(e.void_rollouts)}") for i, e in evaluations.items() if e.void_rollouts),
+        ],
+        warnings=read_warnings(layout, iteration_key(params.iterations)),
+        evaluations=evaluations,
+    )
+
+
+def _curves(metrics: list[Metrics]) -> dict[str, list[float | None]]:
+    curves = {name: [getattr(item, name) for item in metrics] for name in CURVE_FIGURES}
+    for name in ("mean", "max"):
+        curves[f"mismatch_{name}"] = [m.engine_mismatch and getattr(m.engine_mismatch, name) for m in metrics]
+    for name in ("length", "repetition", "distinct"):
+        curves[name] = [item.responses and getattr(item.responses, name) for item in metrics]
+    curves["information"] = [item.prompt_information and item.prompt_information.share for item in metrics]
+    return curves
 
 
 @dataclass(frozen=True)
@@ -131,12 +292,11 @@ def figures_of(stats: RunStats, coverage: Mapping[str, Points]) -> dict[str, Poi
     """Return the points of every curve by its name; those of `coverage` only where it has them."""
     dev = sorted(stats.evaluations.items())
     return {
-        **{name: _points(values) for name, values in stats.curves.items()},
+        **{
+            name: [(iteration, value) for iteration, value in enumerate(values, 1) if value is not None]
+            for name, values in stats.curves.items()
+        },
         "dev_tgc": [(iteration, found.tgc) for iteration, found in dev],
         "dev_sgc": [(iteration, found.sgc) for iteration, found in dev],
         **coverage,
     }
-
-
-def _points(series: Sequence[float | None]) -> Points:
-    return [(iteration, value) for iteration, value in enumerate(series, 1) if value is not None]

@@ -8,9 +8,7 @@ from tasks.core.config.params import Params
 from tasks.core.pages.tables import behaviour_table, budget_notes, percent, score_table, usage_table, warning_list
 from tasks.core.records.scores import Scores, Selection
 from tasks.core.records.training import CollapseWarning
-from tasks.report.curves import charts
-from tasks.report.heat_map import TaskProgress, coverage_curves, heat_map
-from tasks.report.run_stats import RunStats
+from tasks.report.curves import RunStats, TaskProgress, charts, coverage_curves, heat_map
 
 SCRIPTS = ("rollout_index", "transcript", "rollout_list", "heat_map", "alignment", "comparison", "opening")
 """The parts of viewer/ in the order in which the page runs them; they share the object that the first part makes."""
@@ -59,7 +57,7 @@ def _header(params: Params, selection: Selection) -> str:
         "world": params.world.name,
         "iterations": str(params.iterations),
         "seed": str(params.seed),
-        "collection": _collection(params.collection.staleness),
+        "collection": f"asynchronous, staleness {stale}" if (stale := params.collection.staleness) else "on-policy",
         "selected": f"iteration {int(selection.iteration[1:])}",
         "dev TGC / SGC": f"{selection.dev_tgc:.1f} / {selection.dev_sgc:.1f}",
         **_without_luck(selection),
@@ -75,10 +73,6 @@ def _without_luck(selection: Selection) -> dict[str, str]:
         return {}
     scores = f"{percent(corrected.dev_tgc, corrected.dev_tgc_se)} / {percent(corrected.dev_sgc, corrected.dev_sgc_se)}"
     return {f"without the luck of being the best of {len(selection.candidates)}": scores}
-
-
-def _collection(staleness: int) -> str:
-    return f"asynchronous, staleness {staleness}" if staleness else "on-policy"
 
 
 def _asset(name: str, package: str = "tasks.report") -> str:

@@ -35,7 +35,7 @@ from result_file import write_result
 import flows.runners.pipeline  # noqa: F401 - what a run imports
 from flows.cli.app import main as loopline
 from flows.dag.stages import STAGES, Stage
-from flows.published.published_run import artifacts_that_count
+from flows.published import artifacts_that_count
 from flows.runners.prefect_server import local_server
 from tasks.core.lineage.dvc_lock import whole_lock
 from tasks.core.processes.running import parent_death_signal

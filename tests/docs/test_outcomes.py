@@ -9,8 +9,7 @@ from tasks.core.evaluation.differences import BySeed, method_test
 from tasks.core.pages.tables import SPLIT_NAMES, markdown_table
 from tasks.core.records.comparison import NO_FINE_TUNING, Study
 from tasks.core.records.documents import read_document
-from tasks.core.study.comparing import rows
-from tasks.core.study.page import sections
+from tasks.core.study import rows, sections
 from tasks.core.worlds.pocketworld.authoring import generate_specs
 from tasks.core.worlds.pocketworld.kind import WORLD
 

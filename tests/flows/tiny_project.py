@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from flows.dag import new_project
-from flows.published.published_run import artifacts_that_count
+from flows.published import artifacts_that_count
 from tasks.core.lineage.dvc_lock import whole_lock
 from tasks.core.records.files import read_json
 from tasks.core.records.layout import Layout

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tasks.core.exports.messages import Conversations
-from tasks.core.exports.rollout_dataset import RolloutSource, export_rollouts
+from tasks.core.exports.rollout_dataset import Conversations, RolloutSource, export_rollouts
 from tasks.core.interpreters import INTERPRETERS, inherited_variables, python_executable
 from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import table_of

@@ -24,7 +24,7 @@ from tasks.core.records.run_manifest import RunManifest
 from tasks.core.records.schemas import ROLLOUTS, SCORED_ROLLOUTS
 from tasks.core.records.scores import Evaluation, Scores, Selection
 from tasks.core.records.tables import write_rows
-from tasks.record_lineage.pipeline import Pipeline
+from tasks.record_lineage.recording import Pipeline
 from tests.finished_run import (
     Row,
     advantage_summary,

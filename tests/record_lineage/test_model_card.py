@@ -8,7 +8,7 @@ from flows.params_file import params_of
 from tasks.core.policies.chat_format import ChatFormat
 from tasks.core.policies.chat_settings import conversation_lines
 from tasks.core.policies.loading import load_tokenizer
-from tasks.record_lineage.model_card import BaseModel, model_card
+from tasks.record_lineage.version_files import BaseModel, model_card
 from tests.core.policies.test_chat_templates import FAMILIES, tokenizer_of
 from tests.finished_run import scores, training_budget
 

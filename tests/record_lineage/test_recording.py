@@ -32,8 +32,7 @@ from tasks.core.records.training import UpdateTimings
 from tasks.core.registry.run_registry import open_registry
 from tasks.record_lineage import record_lineage, record_stage
 from tasks.record_lineage.__main__ import main
-from tasks.record_lineage.pipeline import Pipeline
-from tasks.record_lineage.recording import Recorded, record_iteration, record_pipeline
+from tasks.record_lineage.recording import Pipeline, Recorded, record_iteration, record_pipeline
 from tests.finished_run import scores, training_budget
 from tests.record_lineage.conftest import copied, git, write_lock, write_training
 
@@ -448,10 +447,7 @@ def test_stages_without_figures_open_no_store(layout: Layout, params: Params) ->
 
 def test_one_command_records_a_finished_pipeline(layout: Layout) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tasks.record_lineage"],
-        cwd=layout.root,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-m", "tasks.record_lineage"], cwd=layout.root, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert "model version loopline-pocketworld-pocket/1" in done.stdout

@@ -11,8 +11,7 @@ import pytest
 
 from tasks.core.policies.loading import load_base_model, save_policy, trainable_policy, trained_tensors
 from tasks.core.registry.run_registry import open_registry
-from tasks.record_lineage.pipeline import Pipeline
-from tasks.record_lineage.recording import record_pipeline
+from tasks.record_lineage.recording import Pipeline, record_pipeline
 from tests.record_lineage.conftest import name_weights
 
 pytestmark = pytest.mark.whole_runs

@@ -16,8 +16,7 @@ from tasks.core.lineage.mlflow_store import open_store
 from tasks.core.processes.addresses import free_port
 from tasks.core.registry.model_registry import Registry
 from tasks.core.registry.run_registry import compare_versions, open_registry, promote_version
-from tasks.record_lineage.pipeline import Pipeline
-from tasks.record_lineage.recording import record_iteration, record_pipeline
+from tasks.record_lineage.recording import Pipeline, record_iteration, record_pipeline
 from tests.record_lineage.test_traces import addresses, check_a_trained_rollout, traces
 
 pytestmark = pytest.mark.services

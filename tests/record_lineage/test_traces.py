@@ -18,9 +18,8 @@ from tasks.core.records.schemas import ROLLOUTS
 from tasks.core.records.tables import read_table, write_rows
 from tasks.core.records.timings import Timings
 from tasks.record_lineage import record_lineage, record_stage
-from tasks.record_lineage.pipeline import Pipeline
-from tasks.record_lineage.recording import record_pipeline
-from tasks.record_lineage.tracing.traced_rollout import drawn_rows, traced_rollout
+from tasks.record_lineage.recording import Pipeline, record_pipeline
+from tasks.record_lineage.traces import drawn_rows, traced_rollout
 
 pytestmark = pytest.mark.whole_runs
 

@@ -20,7 +20,7 @@ from tasks.core.records.scores import Evaluation, RunsScores, Scores
 from tasks.core.records.tables import read_table, write_table
 from tasks.core.records.training import UpdateTimings
 from tasks.report import report
-from tasks.report.run_stats import read_run_stats
+from tasks.report.curves import read_run_stats
 from tests.finished_run import scores, training_budget
 
 

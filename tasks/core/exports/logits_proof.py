@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tasks.core.config.policy import PolicyConfig
-from tasks.core.exports.inside import logits as script
+from tasks.core.exports import logits as script
 from tasks.core.interpreters import inherited_variables
 from tasks.core.policies.checkpoint_files import holds_adapter
 from tasks.core.policies.loading import device, load_base_model
@@ -140,11 +140,6 @@ def prove(
         from_base=_difference(found, expected.base),
         packages=packages,
     )
-    _require_proven(proof)
-    return proof
-
-
-def _require_proven(proof: LogitsProof) -> None:
     limit = proof.limit
     if proof.from_policy.rms > limit:
         raise NotProven(
@@ -158,6 +153,7 @@ def _require_proven(proof: LogitsProof) -> None:
             f"square), and rounding in {proof.dtype} explains {limit:.3g}; what was trained would be lost in these "
             "weights, so export the adapter alone (`--adapter`)"
         )
+    return proof
 
 
 def _logits_of_folder(
@@ -175,24 +171,19 @@ def _logits_of_folder(
             "positions": [each.positions for each in conversations],
             "out": str(out),
         }
-        answer = _answer(request)
+        done = subprocess.run(
+            [sys.executable, "-I", script.__file__],
+            input=json.dumps(request),
+            env=inherited_variables() | {"HF_HUB_OFFLINE": "1"},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode != 0:
+            raise NotProven(f"transformers alone can't load it: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        if answer["loaded"]:
+            raise NotProven(f"the process that loaded it had imported {', '.join(answer['loaded'])}")
         return _joined(load_file(out)), answer["packages"]
-
-
-def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-I", script.__file__],
-        input=json.dumps(request),
-        env=inherited_variables() | {"HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        raise NotProven(f"transformers alone can't load it: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    if answer["loaded"]:
-        raise NotProven(f"the process that loaded it had imported {', '.join(answer['loaded'])}")
-    return answer
 
 
 def _logits(model: Any, conversations: Sequence[Conversation]) -> Tensor:

@@ -5,6 +5,7 @@ It is read as plain YAML, so that a stage needs no DVC in its process.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,8 @@ CODE = ("tasks", "flows", "params.yaml")
 """Files and folders whose content determines the versions of the stages."""
 SIDE_TASKS = ("version_stages", "tabulate_curves", "report", "record_lineage")
 """Tasks that read a run and change neither policy nor scores: a new look of the report makes no new run."""
+
+_ITERATION = re.compile(r"i\d+$")
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,8 @@ def read_lock(
     }
     entries = _entries(path).items()
     stages = (_stage(name, entry) for name, entry in entries if side_tasks or name not in SIDE_TASKS)
-    return DvcLock(tuple(stage for stage in stages if _belongs(stage, keys.get(stage.task, trained))))
+    named = ((stage, stage.key in keys.get(stage.task, trained)) for stage in stages)
+    return DvcLock(tuple(stage for stage, is_of_run in named if is_of_run or not _ITERATION.match(stage.key)))
 
 
 def _entries(path: Path) -> dict[str, Any]:
@@ -171,11 +175,6 @@ def _stage(name: str, entry: dict[str, Any]) -> LockedStage:
 
 def _md5s(entries: list[dict[str, Any]]) -> dict[str, str]:
     return {entry["path"]: str(entry.get("md5", "")) for entry in entries}
-
-
-def _belongs(stage: LockedStage, keys: set[str]) -> bool:
-    is_iteration = stage.key[:1] == "i" and stage.key[1:].isdigit()
-    return not is_iteration or stage.key in keys
 
 
 def _folders_above(path: str) -> list[str]:

@@ -9,7 +9,7 @@ import shlex
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -24,7 +24,7 @@ from tasks.core.processes.addresses import without_credentials
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Experiment, Run
+    from mlflow.entities import Run
 
 METRICS_PER_BATCH = 1000
 PARAMS_PER_BATCH = 100
@@ -80,14 +80,18 @@ class Store:
         )
         return runs[0] if runs else None
 
-    def log_numbers(self, run_id: str, steps: Mapping[int, Mapping[str, float]]) -> None:
-        """Log metrics by step, skipping values that the run already holds."""
+    def log_numbers(
+        self, run_id: str, steps: Mapping[int, Mapping[str, float]], measured: Sequence[str | None] = ()
+    ) -> None:
+        """Log metrics by step, skipping values that the run already holds.
+
+        `measured`: the model (None: of no model), the name and the digest of the dataset that it was measured on.
+        """
         from mlflow.entities import Metric
 
-        held = self._held(run_id)
-        now = int(time.time() * 1000)
+        held, now = self._held(run_id), int(time.time() * 1000)
         missing = [
-            Metric(name, value, now, step)
+            Metric(name, value, now, step, *(*measured, run_id) if measured else ())
             for step, numbers in steps.items()
             for name, value in numbers.items()
             if (step, value) not in held.get(name, ())
@@ -102,20 +106,6 @@ class Store:
         params = [Param(name, value) for name, value in values.items()]
         for start in range(0, len(params), PARAMS_PER_BATCH):
             self.client.log_batch(run_id, params=params[start : start + PARAMS_PER_BATCH])
-
-    def log_model_numbers(
-        self, run_id: str, model_id: str | None, step: int, numbers: Mapping[str, float], dataset: str, md5: str
-    ) -> None:
-        """Log metrics of a model (None: of no model) that were measured on a dataset (its name and digest)."""
-        from mlflow.entities import Metric
-
-        held, now = self._held(run_id), int(time.time() * 1000)
-        metrics = [
-            Metric(name, value, now, step, model_id, dataset, md5, run_id)
-            for name, value in numbers.items()
-            if (step, value) not in held.get(name, ())
-        ]
-        self.client.log_batch(run_id, metrics=metrics)
 
     def _held(self, run_id: str) -> dict[str, set[tuple[int, float]]]:
         names = self.client.get_run(run_id).data.metrics
@@ -133,14 +123,25 @@ def open_store(config: LineageConfig, root: Path) -> Store:
 
     uri = tracking_uri(root)
     with explained(uri):
-        _require_file(uri)
+        # A SQLite store without a file would be in memory, and end with the process.
+        if re.fullmatch(r"sqlite(\+\w+)?:(//)?(/((file:)?:memory:)?)?(\?.*)?", uri):
+            raise LineageError(
+                f"MLflow at {uri}: this URI names no file, so nothing would be kept; set "
+                "MLFLOW_TRACKING_URI=sqlite:///mlflow.db, or unset it, which means the same"
+            )
         if uri == _default_uri(root):
             _make_database(_database(root))
             _follow_move(_database(root), str(_artifact_location(uri, root)))
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         experiment = client.get_experiment_by_name(config.experiment)
         if experiment is not None:
-            _require_not_deleted(experiment, uri)
+            if experiment.lifecycle_stage == "deleted":
+                store, number = without_credentials(uri), experiment.experiment_id
+                raise LineageError(
+                    f"MLflow at {store}: the experiment {experiment.name} was deleted; "
+                    f"`MLFLOW_TRACKING_URI={shlex.quote(store)} mlflow experiments restore --experiment-id {number}` "
+                    "brings it back, lineage.experiment in params.yaml names another"
+                )
             if _KIND not in experiment.tags:  # made by somebody's hand, or by an older version
                 client.set_experiment_tag(experiment.experiment_id, *_TRAINING)
             return Store(client, experiment.experiment_id, uri)
@@ -209,25 +210,6 @@ def _remedy(error: Exception, uri: str) -> str:
     if uri.startswith("http"):
         return "start that server, or set MLFLOW_TRACKING_URI to another one"
     return "repair the store, or set MLFLOW_TRACKING_URI to another one"
-
-
-def _require_file(uri: str) -> None:
-    """Raise LineageError for a SQLite store without a file: it would be in memory, and end with the process."""
-    if re.fullmatch(r"sqlite(\+\w+)?:(//)?(/((file:)?:memory:)?)?(\?.*)?", uri):
-        raise LineageError(
-            f"MLflow at {uri}: this URI names no file, so nothing would be kept; set "
-            "MLFLOW_TRACKING_URI=sqlite:///mlflow.db, or unset it, which means the same"
-        )
-
-
-def _require_not_deleted(experiment: "Experiment", uri: str) -> None:
-    if experiment.lifecycle_stage == "deleted":
-        store, number = without_credentials(uri), experiment.experiment_id
-        raise LineageError(
-            f"MLflow at {store}: the experiment {experiment.name} was deleted; "
-            f"`MLFLOW_TRACKING_URI={shlex.quote(store)} mlflow experiments restore --experiment-id {number}` brings it "
-            "back, lineage.experiment in params.yaml names another"
-        )
 
 
 def _default_uri(root: Path) -> str:

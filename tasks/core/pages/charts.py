@@ -83,13 +83,8 @@ def _axes(ticks: list[float], last: int) -> str:
 
 
 def _marks(kind: str, marks: Sequence[int], last: int) -> str:
-    return "".join(
-        f'<line class="{kind}" x1="{x}" x2="{x}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>' for x in _xs(marks, last)
-    )
-
-
-def _xs(iterations: Sequence[int], last: int) -> list[str]:
-    return [f"{_x(iteration, last):.1f}" for iteration in iterations]
+    places = [f"{_x(iteration, last):.1f}" for iteration in marks]
+    return "".join(f'<line class="{kind}" x1="{x}" x2="{x}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>' for x in places)
 
 
 def _line(index: int, name: str, points: Points, ticks: list[float], last: int) -> str:

@@ -6,12 +6,16 @@ stored with them.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from tasks.core.config.lineage import PromotionRule
 from tasks.core.config.params import Params, ParamsError, load_params
 from tasks.core.config.splits import MEASURED_SPLITS
 from tasks.core.config.stage_inputs import RescoringInputs
+from tasks.core.evaluation.differences import CONFIDENCE, METRICS, PairedTest, paired_test
 from tasks.core.evaluation.level_scores import split_scores
+from tasks.core.evaluation.scoring_conditions import scored_differently
 from tasks.core.evaluation.tgc_sgc import Outcome
 from tasks.core.interfaces.stage import StageContext
 from tasks.core.lineage.dvc_lock import read_lock
@@ -21,13 +25,69 @@ from tasks.core.records.comparison import Comparison, SplitScores
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 from tasks.core.records.run_manifest import recorded_params
-from tasks.core.records.schemas import SELECTED_POLICY
-from tasks.core.registry.model_registry import Registry, Version
-from tasks.core.registry.promotion import Decision, decide
-from tasks.core.registry.registration import CHALLENGER, CHAMPION
-from tasks.core.registry.version_evaluation import VersionEvaluation
-from tasks.core.scored_models.comparing import PlayedModel, compared
-from tasks.core.scored_models.comparison_page import write_comparison
+from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
+from tasks.core.registry.model_registry import CHALLENGER, CHAMPION, Registry, Version, VersionEvaluation
+from tasks.core.scored_models.comparing import PlayedModel, compared, write_comparison
+
+METRIC = "tgc"
+BETTER_ON = "dev"
+"""The split on which a champion must have gained: the tests stay out of the choice."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The verdict of the promotion rule."""
+
+    promote: bool
+    reasons: tuple[str, ...]
+    """One sentence for each part of the rule, with its figures."""
+
+
+def decide(candidate: VersionEvaluation, champion: VersionEvaluation | None, rule: PromotionRule) -> Decision:
+    """Compare the candidate with the champion, or with its own base policy if there is none.
+
+    Versions that were scored differently cannot be compared: the candidate is refused.
+    """
+    if champion is not None and (refusal := _scored_differently(candidate, champion, rule)):
+        return Decision(False, (refusal,))
+    gained, kept = (_test(candidate, champion, split) for split in (BETTER_ON, rule.not_worse_on))
+    better = gained is not None and gained.difference > 0
+    not_worse = kept is not None and (kept.difference if kept.high is None else kept.high) >= 0
+    reasons = (
+        f"{METRIC.upper()} on {BETTER_ON}: {_told(gained, 'better' if better else 'not better')}",
+        f"{METRIC.upper()} on {rule.not_worse_on}: {_told(kept, 'not worse' if not_worse else 'worse')}",
+    )
+    return Decision(better and not_worse, reasons)
+
+
+def _scored_differently(candidate: VersionEvaluation, champion: VersionEvaluation, rule: PromotionRule) -> str | None:
+    knobs = {"candidate": candidate.params, "champion": champion.params}
+    conditions = scored_differently(knobs, (BETTER_ON, rule.not_worse_on))
+    if not conditions:
+        return None
+    differing = ", ".join(
+        f"{name} {held['candidate']} (champion: {held['champion']})" for name, held in conditions.items()
+    )
+    return (
+        f"scored differently, so the scores do not compare: {differing}; give params.yaml the champion's values, run "
+        "`dvc repro` and promote the version that it records, or keep the two apart by `lineage.registered_model`"
+    )
+
+
+def _test(candidate: VersionEvaluation, champion: VersionEvaluation | None, split: str) -> PairedTest | None:
+    theirs = (champion or candidate).outcomes.get((split, SELECTED_POLICY if champion else BASE_POLICY), [])
+    means = METRICS[METRIC]
+    return paired_test(means(theirs), means(candidate.outcomes.get((split, SELECTED_POLICY), [])), CONFIDENCE)
+
+
+def _told(test: PairedTest | None, verdict: str) -> str:
+    if test is None:
+        return "nothing that both have played"
+    interval = "no interval: one scenario or no spread"
+    if test.low is not None and test.high is not None:
+        interval = f"{100 * CONFIDENCE:g}% interval {test.low:+.1f} to {test.high:+.1f}"
+    return f"{verdict} ({test.difference:+.1f} points, {interval})"
+
 
 BASE_TAG = "dataset.data/policy"
 
@@ -100,9 +160,10 @@ def promote_version(registry: Registry, name: str, params: Params) -> Decision:
     theirs = registry.evaluation(champion) if champion else None
     decision = decide(registry.evaluation(version), theirs, params.lineage.promotion)
     if decision.promote:
-        registry.move_alias(CHAMPION, version)
+        client = registry.store.client
+        client.set_registered_model_alias(registry.name, CHAMPION, str(version.number))
         if CHALLENGER in version.aliases:
-            registry.drop_alias(CHALLENGER)
+            client.delete_registered_model_alias(registry.name, CHALLENGER)
     against = f"version {champion.number}, the champion" if champion else "the base policy, since there is no champion"
     return Decision(decision.promote, (f"version {version.number} against {against}", *decision.reasons))
 

@@ -18,7 +18,7 @@ from tasks.core.evaluation.differences import CONFIDENCE
 from tasks.core.learner.critic import FIRST_COEFFICIENT, LAST_COEFFICIENT, MAX_GRAD_NORM
 from tasks.core.learner.distributed import LONGEST_WAIT_S as LONGEST_WAIT_OF_A_RANK_S
 from tasks.core.learner.prompt_information import RESPONSES
-from tasks.core.registry.promotion import BETTER_ON, METRIC
+from tasks.core.registry.run_registry import BETTER_ON, METRIC
 from tasks.core.text_games.settings import FORMAT_PENALTY
 from tasks.core.worlds.bandit.kind import BanditConfig
 from tasks.core.worlds.bandit.world import RISKY_PROBABILITY, RISKY_REWARD, SAFE_REWARD

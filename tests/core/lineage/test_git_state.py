@@ -8,8 +8,7 @@ import pytest
 
 from tasks.core.lineage.git_state import GitState, git_state
 from tasks.core.records.layout import Layout
-from tasks.record_lineage.pipeline import Pipeline
-from tasks.record_lineage.recording import record_pipeline
+from tasks.record_lineage.recording import Pipeline, record_pipeline
 
 Refuse = Callable[[Path, pytest.MonkeyPatch], None]
 

@@ -12,9 +12,8 @@ from tasks.core.policies.selected_policy import of_other_policies, read_selectio
 from tasks.core.records.documents import write_document
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
-from tasks.core.study.finished_run import RunLabel, read_finished_run
-from tasks.record_lineage.pipeline import Pipeline
-from tasks.record_lineage.recording import record_pipeline
+from tasks.core.study import RunLabel, read_finished_run
+from tasks.record_lineage.recording import Pipeline, record_pipeline
 from tests.finished_run import evaluation, scores, selection, weights_digest, write_weights
 from tests.record_lineage.conftest import empty_store, finished, layout, own_stores, params, pipeline
 

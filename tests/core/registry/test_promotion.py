@@ -9,10 +9,9 @@ from tasks.core.evaluation.scoring_conditions import scored_differently
 from tasks.core.evaluation.tgc_sgc import Outcome
 from tasks.core.lineage.params_and_metrics import flat_params
 from tasks.core.records.schemas import BASE_POLICY, SELECTED_POLICY
-from tasks.core.registry.promotion import decide
-from tasks.core.registry.version_evaluation import VersionEvaluation
-from tasks.core.scored_models.comparing import PlayedModel, compared
-from tasks.core.scored_models.comparison_page import comparison_page
+from tasks.core.registry.model_registry import VersionEvaluation
+from tasks.core.registry.run_registry import decide
+from tasks.core.scored_models.comparing import PlayedModel, compared, comparison_page
 
 DIFFERENT = [
     ("scoring.temperature", "1.0"),

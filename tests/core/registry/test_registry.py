@@ -16,8 +16,7 @@ from tasks.core.records.documents import read_document, write_document
 from tasks.core.records.layout import Layout
 from tasks.core.records.scores import Candidate, Selection
 from tasks.core.registry.run_registry import compare_versions, open_registry, params_of_run
-from tasks.record_lineage.pipeline import Pipeline
-from tasks.record_lineage.recording import record_pipeline
+from tasks.record_lineage.recording import Pipeline, record_pipeline
 from tests.record_lineage.conftest import copied, run_again
 
 pytestmark = pytest.mark.whole_runs

@@ -44,7 +44,7 @@ def test_parameters_that_cannot_run_here_are_named(monkeypatch: pytest.MonkeyPat
 
 def test_what_does_not_fit_into_memory_is_listed_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     params = parse_params(stacked(["paper"]), "test")
-    lines = [*doctor._too_large(ROOT, params, doctor._hardware(on_gpu=False))]
+    lines = [*doctor._too_large(ROOT, params, on_gpu=False)]
     assert any(line.startswith("the learner needs ") for line in lines)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from flows.cli.app import main
-from flows.cli.export.scores import comparison, differing
+from flows.cli.export import comparison, differing
 from flows.dag.version_stages import version_stages
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import StageContext
@@ -24,13 +24,7 @@ from tests.record_lineage.conftest import write_played
 
 
 def row(task_id: str, success: bool) -> dict[str, Any]:
-    return {
-        "task_id": task_id,
-        "scenario_id": task_id[0],
-        "difficulty": 1,
-        "evaluation_run": 0,
-        "success": success,
-    }
+    return {"task_id": task_id, "scenario_id": task_id[0], "difficulty": 1, "evaluation_run": 0, "success": success}
 
 
 ROWS = [row("a_1", True), row("a_2", False), row("b_1", False), row("b_2", True)]

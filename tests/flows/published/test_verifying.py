@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flows.cli.app import main
-from flows.published.published_run import PUBLISHED, find_run
+from flows.published import PUBLISHED, find_run
 from tasks.core.records.layout import Layout, holds_clocks
 from tests.flows.tiny_project import ROOT, copy_project, succeed
 

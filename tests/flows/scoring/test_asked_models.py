@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from flows.scoring.asked_models import AskedModel, UnknownModel, asked_models
-from flows.scoring.ready_models import NoBase, base_of, trained_part
+from flows.scoring.asked_models import AskedModel, NoBase, UnknownModel, asked_models, base_of, trained_part
 from tasks.core.records.files import ArtifactError, write_json
 
 COMMIT = "0" * 40
@@ -104,13 +103,7 @@ def test_an_adapter_brings_its_own_sizes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [
-        {"use_rslora": True},
-        {"lora_alpha": 8.5},
-        {"target_modules": ".*q_proj"},
-        {"target_modules": []},
-    ],
+    "changed", [{"use_rslora": True}, {"lora_alpha": 8.5}, {"target_modules": ".*q_proj"}, {"target_modules": []}]
 )
 def test_an_adapter_that_no_knobs_describe_is_refused_by_name(tmp_path: Path, changed: dict[str, Any]) -> None:
     write_json(tmp_path / "adapter_config.json", PLAIN | changed)

@@ -1,4 +1,4 @@
-"""Following hand-made locks back, and checking real files against DVC's own digests."""
+"""The stages behind an artifact, broken links, and the recorded run that made it."""
 
 import json
 import subprocess
@@ -10,11 +10,24 @@ from types import MappingProxyType
 import pytest
 import yaml
 
+from flows.cli.lineage import origin_lines
+from tasks.core.config.params import Params
 from tasks.core.lineage.dvc_lock import DvcLock, LockedStage
+from tasks.core.lineage.git_state import GitState, git_state
 from tasks.core.lineage.integrity import broken_artifact, dvc_md5
-from tasks.core.lineage.subject import UnknownSubject, find_subject
-from tasks.core.lineage.trace import broken_joints, other_values, upstream_stages
+from tasks.core.lineage.params_and_metrics import iteration_numbers, warning_tags
+from tasks.core.lineage.trace import (
+    Provenance,
+    UnknownSubject,
+    broken_joints,
+    find_origin,
+    find_subject,
+    other_values,
+    upstream_stages,
+)
 from tasks.core.records.layout import Layout
+from tasks.core.records.training import CollapseWarning
+from tasks.record_lineage.recording import Pipeline, record_pipeline
 
 
 def stage(
@@ -158,3 +171,51 @@ def test_subjects_by_name(layout: Layout, name: str, path: str, fact: str | None
 def test_unknown_subjects_list_the_known_ones(layout: Layout, name: str, message: str) -> None:
     with pytest.raises(UnknownSubject, match=message):
         find_subject(name, layout)
+
+
+def test_an_old_artifacts_origin_is_the_recorded_one(pipeline: Pipeline, params: Params) -> None:
+    root, lock = pipeline.layout.root, pipeline.lock
+    record_pipeline(pipeline)
+    then = git_state(root)
+    identity = ("-c", "user.name=t", "-c", "user.email=t@t")
+    subprocess.run(["git", *identity, "commit", "-q", "--allow-empty", "-m", "later"], cwd=root, check=True)
+    (root / "params.yaml").write_text("seed: 1\n")
+    now = git_state(root)
+    assert now == GitState(now.commit, dirty=True) and now.commit != then.commit
+
+    origin = find_origin(params.lineage, root, lock.task_versions)
+    assert origin is not None and (origin.git, origin.params["seed"]) == (then, "0")
+    assert find_origin(params.lineage, root, lock.task_versions | {"report": "0" * 64}) == origin
+    today = Params.model_validate({**params.model_dump(mode="json"), "seed": 1})
+    lines = list(origin_lines(provenance(lock), origin, today, root))
+    assert f"code: commit {then.commit} (here is commit {now.commit} with changes)" in lines
+    assert "  seed = 0 (here: 1)" in lines and "  update.epochs = 2" in lines
+    assert f"parameters: {pipeline.source_tags['params_digest']}" in lines
+    assert find_origin(params.lineage, root, lock.task_versions | {"score": "0" * 64}) is None
+
+
+def test_an_artifact_without_a_record_has_no_origin(pipeline: Pipeline, params: Params, tmp_path: Path) -> None:
+    root, lock = pipeline.layout.root, pipeline.lock
+    assert find_origin(params.lineage, root, lock.task_versions) is None
+    assert find_origin(params.lineage, tmp_path / "elsewhere", lock.task_versions) is None
+    lines = list(origin_lines(provenance(lock), None, params, root))
+    assert "in no finished run that MLflow knows" in lines[1] and git_state(root).commit in lines[2]
+    assert not any(" = " in line for line in lines)
+
+
+def provenance(lock: DvcLock) -> Provenance:
+    return Provenance(lock.stages, (), lock.sources, ())
+
+
+WARNINGS = [CollapseWarning(rule=rule, iteration=i, evidence="low") for rule, i in (("a", 2), ("b", 2), ("a", 3))]
+
+
+def test_an_iteration_has_its_own_warnings_as_a_count_and_a_run_all_as_tags(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    assert [iteration_numbers(layout, f"i00{i}", WARNINGS) for i in range(4)] == [
+        {},
+        {"update/warnings": 0},
+        {"update/warnings": 2},
+        {"update/warnings": 1},
+    ]
+    assert warning_tags(WARNINGS) == {"warning.i002.a": "low", "warning.i002.b": "low", "warning.i003.a": "low"}

@@ -1,27 +1,35 @@
-"""Finished runs -> the study's document, tables and page, on outcomes made by hand."""
+"""Finished runs -> the document, tables and page of a study, on outcomes made by hand and on a run of its own."""
 
 from html.parser import HTMLParser
 
 import pytest
+import yaml
 
-from tasks.core.config.params import ParamsError
+from tasks.core.config.params import Params, ParamsError
 from tasks.core.config.splits import TEST_SPLITS
 from tasks.core.evaluation.tgc_sgc import Outcome
+from tasks.core.interfaces.stage import StageContext
 from tasks.core.records.comparison import Study, StudyRun
-from tasks.core.study.comparing import claims, differences, rows, scores, study_of
-from tasks.core.study.finished_run import FinishedRun, solved_texts
-from tasks.core.study.page import markdown, sections, study_page
+from tasks.core.study import (
+    FinishedRun,
+    RunLabel,
+    claims,
+    differences,
+    markdown,
+    read_finished_run,
+    rows,
+    scores,
+    sections,
+    solved_texts,
+    study_of,
+    study_page,
+)
 
 TGC, SGC = ("test_normal", "tgc"), ("test_normal", "sgc")
 
 
 def run(
-    method: str,
-    seed: int,
-    solved: str,
-    base: str = "1000",
-    trained: bool = True,
-    knobs: dict[str, str] | None = None,
+    method: str, seed: int, solved: str, base: str = "1000", trained: bool = True, knobs: dict[str, str] | None = None
 ) -> FinishedRun:
     """A digit for each task, two tasks to a scenario; 1: solved."""
     record = StudyRun(
@@ -185,3 +193,14 @@ def test_the_page_is_well_formed_loads_nothing_and_escapes() -> None:
     page = study_page(study(run("loop", 0, "1100"), run("loop", 1, "1111"), run("<b>", 0, "1000")))
     Checker().feed(page)
     assert opened == [] and "><b><" not in page and 'class="band s0"' in page
+
+
+def test_a_run_brings_its_outcomes_by_task(finished_run: StageContext[Params]) -> None:
+    layout, params = finished_run.layout, finished_run.inputs
+    (layout.root / "params.yaml").write_text(yaml.safe_dump(params.model_dump(mode="json")))
+    found = read_finished_run(layout.root, RunLabel("loop", 0, "loopline configure"))
+    record = found.record
+    assert (record.selected, record.rollouts, record.optimizer_steps) == ("i002", 192, 64)
+    assert [iteration for iteration, _ in record.dev_tgc] == [0, 2, 4, 6, 8]
+    assert found.tasks["test_normal"].split()[:4] == [f"s0/train_001_{n}" for n in (1, 2, 3)] + ["s1/train_002_1"]
+    assert record.solved["test_challenge"] == dict.fromkeys(("base", "selected"), ("100110", "100110"))

@@ -1,11 +1,20 @@
-"""Workspaces of a study have the checkout's code, whether or not it is committed."""
+"""The working trees of a study, and the lines that tell how far it is."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from flows.comparison.workspaces import WorkspaceError, make_workspace, remove_workspaces, take_snapshot
+from flows.comparison.plan import RunPlan
+from flows.comparison.running import (
+    RUNNING,
+    Place,
+    Progress,
+    WorkspaceError,
+    make_workspace,
+    remove_workspaces,
+    take_snapshot,
+)
 from tasks.core.interpreters import INTERPRETERS
 from tasks.core.worlds.appworld.kind import ROOTS
 
@@ -107,3 +116,20 @@ def test_a_submodule_is_refused_and_a_separate_git_folder_is_none(checkout: Path
 def test_outside_of_git_a_study_reports_it(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="git rev-parse failed"):
         take_snapshot(tmp_path)
+
+
+def test_every_change_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One of four had ended before."""
+    place = Place(RunPlan("loop", 0, "a_study_with_a_very_long_name_of_its_own-loop-s0", {}, ""), tmp_path)
+    progress = Progress(4, 1)
+    for state in (RUNNING, "done", RUNNING, "failed"):
+        progress.tell(place, state)
+    assert capsys.readouterr().err.splitlines() == [
+        f"{place.plan.experiment}: {line}"
+        for line in (
+            "running; 1 of 4 runs, no estimate yet",
+            "done; 2 of 4 runs, about 0 min left",
+            "running; 2 of 4 runs, about 0 min left",
+            "failed; 3 of 4 runs, about 0 min left",
+        )
+    ]

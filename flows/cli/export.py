@@ -1,4 +1,4 @@
-"""`loopline export scores`: scores as a world's own package has them, and its verdicts beside ours."""
+"""The commands `loopline export`: a trained model, recorded rollouts or scores in the forms of other tools."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from flows.cli.command import command
+from flows.cli.command import command, group, refusing
+from flows.signals import exit_on_sigterm
 from tasks.core.records.files import ArtifactError
 from tasks.core.records.layout import Layout
 
@@ -17,7 +18,113 @@ if TYPE_CHECKING:
     from tasks.core.config.splits import Split
     from tasks.core.evaluation.scored_rows import Row
     from tasks.core.evaluation.tgc_sgc import Outcome
+    from tasks.core.exports.logits_proof import LogitsProof
+    from tasks.core.exports.rollout_dataset import ExportedRollouts
     from tasks.core.interfaces.world_kind import PackageVerdicts
+
+
+@group("export", "Serve")
+def export() -> None:
+    """Write a trained model, recorded rollouts or scores in the forms of other tools."""
+
+
+EXPORTS = Path("exports")
+"""Where a model goes that was given no folder; ignored by git."""
+
+
+@command("export model", "Serve")
+def export_model(
+    folder: Annotated[
+        Path | None, typer.Argument(resolve_path=True, help="A new folder; by default one in exports/.")
+    ] = None,
+    version: Annotated[
+        str | None, typer.Option(help="A registered version or alias, in place of the policy selected in this run.")
+    ] = None,
+    adapter: Annotated[bool, typer.Option("--adapter", help="The adapter alone, without the base's weights.")] = False,
+) -> int:
+    """Write a trained policy as a model of its own, and prove that it is the policy.
+
+    The folder has the weights with the adapter merged in, the tokenizer, the chat template and a card in the hub's
+    form. A fresh process loads it by transformers alone; its logits on recorded conversations must equal base and
+    adapter within the rounding of policy.dtype, and differ from the base model by more. Otherwise nothing is written.
+    Exit code 1: an input is missing or does not fit, or the proof failed; 2: there is no such version, or the folder
+    holds something.
+
+    \b
+    loopline export model
+    loopline export model trained --version champion
+    loopline export model trained --adapter
+    """
+    from tasks.core.exports.exported_policy import registered_policy, selected_policy
+    from tasks.core.exports.model_folder import export_model as write
+    from tasks.core.exports.model_folder import require_new
+    from tasks.core.records.files import ArtifactError
+    from tasks.core.records.layout import Layout
+    from tasks.core.registry.model_registry import UnknownVersion
+
+    exit_on_sigterm()
+    if folder is not None:
+        with refusing(ArtifactError):
+            require_new(folder)
+    root = Path.cwd()
+    source = selected_policy(Layout(root)) if version is None else registered_policy(Layout(root), version)
+    with refusing(UnknownVersion), source as (policy, conversations):
+        target = folder or root / EXPORTS / f"{policy.name}-{version or policy.iteration}"
+        print("\n".join(report_lines(target, write(policy, target, conversations, adapter=adapter))))
+    return 0
+
+
+def report_lines(folder: Path, proof: LogitsProof) -> list[str]:
+    """Return where the model is, what was proven, and the command that would share it."""
+    ours, base = proof.from_policy, proof.from_base
+    return [
+        f"{folder}: loaded by transformers alone, {proof.positions} positions of {proof.conversations} conversations",
+        f"  logits from base and adapter: {ours.rms:.3g} root mean square, {ours.largest:.3g} at most "
+        f"(rounding in {proof.dtype}: up to {proof.limit:.3g})",
+        f"  logits from the base model:   {base.rms:.3g} root mean square, {base.largest:.3g} at most",
+        f"To share it: hf upload NAMESPACE/{folder.name} {folder}",
+    ]
+
+
+@command("export rollouts", "Serve")
+def export_rollouts(
+    what: Annotated[
+        str, typer.Argument(metavar="WHAT", help="A split (dev, test_normal, test_challenge) or an iteration (i003).")
+    ],
+    folder: Annotated[Path, typer.Argument(resolve_path=True, help="A new folder.")],
+    policy: Annotated[Literal["selected", "base"], typer.Option(help="Whose rollouts, of a split.")] = "selected",
+) -> int:
+    """Write recorded rollouts as a dataset: messages, returns, verdicts, tokens and log-probs.
+
+    The folder is read by `datasets.load_dataset` and by TRL's SFT trainer. A second config, `preferences`, has the best
+    and the worst rollout of each task for its DPO trainer. Exit code 1: an input is missing or damaged; 2: there is no
+    such split or iteration, or the folder holds something.
+
+    \b
+    loopline export rollouts i003 rollouts_i003
+    loopline export rollouts test_normal scored --policy base
+    """
+    from tasks.core.exports.model_folder import require_new
+    from tasks.core.exports.rollout_dataset import Conversations, UnknownRollouts, rollouts_of
+    from tasks.core.exports.rollout_dataset import export_rollouts as write
+    from tasks.core.policies.chat_settings import load_chat_format
+    from tasks.core.records.files import ArtifactError
+    from tasks.core.records.layout import Layout
+
+    exit_on_sigterm()
+    with refusing(ArtifactError):
+        require_new(folder)
+    layout = Layout(Path.cwd())
+    with refusing(UnknownRollouts):
+        source = rollouts_of(layout, what, policy)
+    print(report_line(folder, write(source, Conversations(load_chat_format(layout.base_policy)), folder)))
+    return 0
+
+
+def report_line(folder: Path, counts: ExportedRollouts) -> str:
+    """Return where the dataset is, and how much it holds."""
+    void = f", without {counts.void} that have no verdict" if counts.void else ""
+    return f"{folder}: {counts.rollouts} rollouts{void}, {counts.preferences} preferences"
 
 
 _BY_RULE = "by the package's rule"

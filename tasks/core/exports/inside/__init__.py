@@ -1,1 +1,0 @@
-"""Code that runs in a fresh process with transformers alone."""

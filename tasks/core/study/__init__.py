@@ -1,1 +1,0 @@
-"""Studies: several methods, several training seeds, and the tables and page that compare them."""
