@@ -36,10 +36,10 @@ from tasks.core.records.schemas import SCORED_ROLLOUTS
 from tasks.core.records.scores import CorrectedSelection, Evaluation, PairedScores, Scores, Selection
 from tasks.core.records.tables import read_table
 from tasks.core.rollouts.shards import PlayedRollouts
-from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
-from tasks.core.worlds.pocketworld.problems.problem import build_problem
-from tasks.core.worlds.pocketworld.solutions import oracle, turn
-from tasks.core.worlds.pocketworld.world import PocketWorld, read_specs
+from tasks.core.text_games.task_files import read_tasks
+from tasks.core.worlds.pocketworld.episode import PocketEpisode
+from tasks.core.worlds.pocketworld.problem import TaskSpec, build_problem, oracle, turn
+from tasks.core.worlds.pocketworld.world import PocketWorld
 from tasks.evaluate_policy import evaluate_policy
 from tasks.score import score
 from tasks.select_checkpoint import select_checkpoint
@@ -64,7 +64,7 @@ class Reciter(ScriptedEngine):
 
         On the task `dawdles` it wastes a turn before the solution, which has three turns on every task.
         """
-        specs = read_specs(layout.world)
+        specs = read_tasks(layout.world, TaskSpec)
         turns = {s.task_id: oracle(build_problem(s)) for split in SPLITS for s in specs[split]}
         turns |= {task: [turn("print(1)"), *turns[task]] for task in turns if task == dawdles}
         chat = ChatFormat(load_tokenizer(layout.base_policy))
@@ -245,7 +245,7 @@ def test_budgets_that_are_the_same_are_played_once(
 
 @pytest.mark.usefixtures("reciting")
 def test_denylisted_dev_tasks_are_left_out(prepared: Layout, cache: ProcessCache) -> None:
-    specs = read_specs(prepared.world)["dev"]
+    specs = read_tasks(prepared.world, TaskSpec)["dev"]
     denied = [spec.task_id for spec in specs[:1]]
     found = evaluate(prepared, "i002", cache, parameters(denylist=denied))
     assert (found.tasks, found.scenarios) == (3 * SCENARIOS - 1, SCENARIOS)
@@ -255,7 +255,7 @@ def test_denylisted_dev_tasks_are_left_out(prepared: Layout, cache: ProcessCache
 def test_candidates_that_played_other_tasks_are_not_compared(prepared: Layout, cache: ProcessCache) -> None:
     for key in SKILLS:
         evaluate(prepared, key, cache)
-    fewer = parameters(denylist=[read_specs(prepared.world)["dev"][0].task_id])
+    fewer = parameters(denylist=[read_tasks(prepared.world, TaskSpec)["dev"][0].task_id])
     evaluate(prepared, "i002", cache, fewer)
     with pytest.raises(ArtifactError, match=r"evaluations: the candidates have not played the same dev tasks"):
         select_checkpoint(StageContext(prepared, SelectionInputs.of(parameters()), "", cache))
@@ -282,7 +282,7 @@ def test_an_altered_selected_policy_is_not_scored(prepared: Layout, cache: Proce
 def test_a_broken_world_gives_no_score(
     prepared: Layout, cache: ProcessCache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broken, whole = {spec.task_id for spec in read_specs(prepared.world)["dev"]}, PocketWorld.open
+    broken, whole = {spec.task_id for spec in read_tasks(prepared.world, TaskSpec)["dev"]}, PocketWorld.open
 
     def refusing(world: PocketWorld, task_id: str, seed: int) -> PocketEpisode:
         if task_id in broken:

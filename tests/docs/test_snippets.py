@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tasks.core.worlds.pocketworld import episode
 from tasks.core.worlds.pocketworld.authoring import generate_specs
-from tasks.core.worlds.pocketworld.episodes import episode
-from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
+from tasks.core.worlds.pocketworld.demonstrations import TrustedRepl
 from tasks.core.worlds.pocketworld.kind import PocketworldConfig
-from tasks.core.worlds.pocketworld.problems.problem import build_problem
+from tasks.core.worlds.pocketworld.problem import build_problem
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(page for page in (ROOT / "docs").rglob("*.md") if "results" not in page.parts)

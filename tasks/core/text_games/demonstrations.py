@@ -105,13 +105,8 @@ class Teacher:
         return self.actions(task, "")
 
 
-FRESH: Mapping[str, Any] = {
-    "task_id": "demonstration",
-    "scenario_id": "demonstration",
-    "difficulty": 1,
-    "split": "train",
-}
-"""What a teacher's tasks have in common."""
+FRESH: Mapping[str, Any] = {"task_id": "", "scenario_id": "", "difficulty": 1, "split": "train"}
+"""Fields that all of a teacher's tasks have in common."""
 
 
 def demonstrations(

@@ -5,16 +5,16 @@ another one changes, so they can be fulfilled in any order.
 """
 
 import json
-from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from tasks.core.config.splits import SPLITS, Split
 from tasks.core.records.files import replacing
 from tasks.core.seeding import derive_seed
 from tasks.core.worlds.pocketworld.kind import PocketworldConfig
-from tasks.core.worlds.pocketworld.problems.problem import JOIN, NamedLink, TaskSpec, build_problem
-from tasks.core.worlds.pocketworld.problems.templates import HELD_OUT_TEMPLATES, KNOWN_TEMPLATES, Template
+from tasks.core.worlds.pocketworld.problem import JOIN, NamedLink, TaskSpec, build_problem
+from tasks.core.worlds.pocketworld.templates import HELD_OUT_TEMPLATES, KNOWN_TEMPLATES, Template
 
 
 def chained(first: Template, apps: tuple[str, ...], length: int, random: Random) -> tuple[str, tuple[str, ...], int]:
@@ -62,7 +62,7 @@ def write_specs(folder: Path, specs: dict[Split, list[TaskSpec]]) -> None:
     with replacing(folder) as temporary:
         temporary.mkdir()
         for split, tasks in specs.items():
-            lines = (json.dumps(asdict(spec), sort_keys=True) + "\n" for spec in tasks)
+            lines = (json.dumps(spec.model_dump(), sort_keys=True) + "\n" for spec in tasks)
             (temporary / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
@@ -83,7 +83,9 @@ def _generate_split(split: Split, seed: int, config: PocketworldConfig) -> list[
     return [
         spec
         for number, (names, apps, level) in enumerate(chains, start=1)
-        for spec in _scenario(TaskSpec("", f"{split}_{number:03d}", split, level, names, apps, 0, ""), seed)
+        for spec in _scenario(
+            seed, scenario_id=f"{split}_{number:03d}", split=split, difficulty=level, template=names, apps=apps
+        )
     ]
 
 
@@ -100,14 +102,15 @@ def _spread(templates: list[Template], count: int, random: Random) -> list[tuple
     return [(t, orders[t.name][number // len(templates) % len(t.apps)]) for number, t in enumerate(picked)]
 
 
-def _scenario(pattern: TaskSpec, seed: int) -> list[TaskSpec]:
+def _scenario(seed: int, **common: Any) -> list[TaskSpec]:
     """Generate the tasks of one scenario: different entities, states and releases, and no instruction twice."""
     specs: dict[str, TaskSpec] = {}
     attempt = 0
     while len(specs) < TASKS_PER_SCENARIO:
         attempt += 1
-        task_seed = derive_seed(seed, "task", pattern.scenario_id, attempt)
-        draft = replace(pattern, task_id=f"{pattern.scenario_id}_{len(specs) + 1}", seed=task_seed)
+        scenario = common["scenario_id"]
+        task_seed = derive_seed(seed, "task", scenario, attempt)
+        draft = TaskSpec(task_id=f"{scenario}_{len(specs) + 1}", seed=task_seed, instruction="", **common)
         instruction = build_problem(draft).instruction
-        specs.setdefault(instruction, replace(draft, instruction=instruction))
+        specs.setdefault(instruction, draft.model_copy(update={"instruction": instruction}))
     return list(specs.values())

@@ -4,35 +4,41 @@ Each is really played, on a fresh task with entities from train. Most use apps t
 `apps.shadow_app`), so that the policy learns to use the names in the docs. Of the held-out apps only the names occur.
 """
 
+import contextlib
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasks.core.interfaces.world import Evaluation, Message, Observation
+from tasks.core.policies.recipe import Recipe, train_policy
+from tasks.core.sandbox import CallApi, Execution
 from tasks.core.seeding import derive_seed
+from tasks.core.worlds.pocketworld.apps import APPS, App, canonical_release, shadow_app
 from tasks.core.worlds.pocketworld.authoring import chained
-from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
-from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
+from tasks.core.worlds.pocketworld.clauses import Clause, Create, SelectionClause
+from tasks.core.worlds.pocketworld.episode import SYSTEM_PROMPT, PocketEpisode
 from tasks.core.worlds.pocketworld.habits import IMPERFECT, PERFECT, Habits
-from tasks.core.worlds.pocketworld.problems.apps import APPS, App, canonical_release, shadow_app
-from tasks.core.worlds.pocketworld.problems.clauses import (
-    AskCount,
-    AskField,
-    AskTotal,
-    Clause,
-    Create,
-    Delete,
-    ForEach,
-    Selection,
-    Update,
+from tasks.core.worlds.pocketworld.problem import (
+    Link,
+    Problem,
+    completion_code,
+    docs_code,
+    draw_problem,
+    login_code,
+    read_chain,
+    turn,
 )
-from tasks.core.worlds.pocketworld.problems.problem import Link, Problem, draw_problem, read_chain
-from tasks.core.worlds.pocketworld.problems.state import POOLS
-from tasks.core.worlds.pocketworld.problems.templates import KNOWN_TEMPLATES, Mismatch, Template
-from tasks.core.worlds.pocketworld.problems.vocabulary import SHADOW_APPS
-from tasks.core.worlds.pocketworld.solutions import completion_code, docs_code, login_code, turn
+from tasks.core.worlds.pocketworld.state import POOLS
+from tasks.core.worlds.pocketworld.templates import KNOWN_TEMPLATES, Mismatch, Template
+from tasks.core.worlds.pocketworld.vocabulary import SHADOW_APPS, vocabulary
 
+if TYPE_CHECKING:
+    from transformers import Qwen2ForCausalLM, Qwen2Tokenizer
+
+_ATTEMPTS = 4
 SHADOW_SHARE = 0.6
 """Probability that apps of a task are replaced by apps that do not exist (never for phone)."""
 
@@ -52,8 +58,7 @@ def demonstrations(seed: int, count: int, *, imperfect: bool) -> Iterator[list[M
 
     The same arguments give the same conversations.
     """
-    for played in play_demonstrations(seed, count, imperfect=imperfect):
-        yield played.messages
+    return (played.messages for played in play_demonstrations(seed, count, imperfect=imperfect))
 
 
 def play_demonstrations(
@@ -132,11 +137,11 @@ class _Demonstrator:
         if early:
             answer = "" if self._problem.answer is None else f"answer={self._random.randint(1, 9)}"
             self._say(f"apis.supervisor.complete_task({answer})", "That should work.")
-        elif not self._perform_all() or self._say(completion_code(self._problem), "Done.").failed:
+        elif (
+            not all(self._perform(self._flawed(clause)) for clause in self._remembered())
+            or self._say(completion_code(self._problem), "Done.").failed
+        ):
             self._say('apis.supervisor.complete_task(status="fail")', "I give up.")
-
-    def _perform_all(self) -> bool:
-        return all(self._perform(self._flawed(clause)) for clause in self._remembered())
 
     def _perform(self, clause: Clause) -> bool:
         """Fulfil one clause, correcting mistakes. Returns False after giving up."""
@@ -146,14 +151,17 @@ class _Demonstrator:
                 return True
             if self._happens(self._habits.give_up):
                 return False
-            self._mend()
+            if self._guesses_password:
+                self._guesses_password = False
+            else:
+                self._read_docs("I must read the docs.")
         return False
 
     def _attempt(self, clause: Clause) -> Observation:
         logins = [self._login(app.name) for app in clause.apps if app.name not in self._logged_in]
         action = clause.code(self._releases)
         if logins and not self._guesses_password and self._happens(self._habits.several_blocks):
-            seen = self._say_blocks(["\n".join(logins), action])
+            seen = self._step("\n".join([turn("\n".join(logins)), turn(action)]))
             if self._happens(self._habits.overlook_block):
                 return seen
             return self._say(action, "Now the next step.")
@@ -163,13 +171,6 @@ class _Demonstrator:
         if self._guesses_password:
             return "I assume the password is dummy."
         return "I do it." if self._knows_docs else "I guess the call."
-
-    def _mend(self) -> None:
-        """Stop guessing what was guessed, after a failed turn."""
-        if self._guesses_password:
-            self._guesses_password = False
-        else:
-            self._read_docs("I must read the docs.")
 
     def _login(self, app: str) -> str:
         return f'apis.{app}.login(password="dummy")' if self._guesses_password else login_code(app)
@@ -194,21 +195,15 @@ class _Demonstrator:
         if isinstance(clause, Create):
             field = self._random.choice(list(clause.values))
             return replace(clause, values={**clause.values, field: self._other_value(field)})
-        if isinstance(clause, Delete | Update | ForEach | AskField | AskCount | AskTotal):
-            return replace(clause, selection=self._other_selection(clause.selection))
+        if isinstance(clause, SelectionClause):
+            return replace(clause, selection=replace(clause.selection, value=self._other_value(clause.selection.field)))
         return clause
-
-    def _other_selection(self, selection: Selection) -> Selection:
-        return replace(selection, value=self._other_value(selection.field))
 
     def _other_value(self, field: str) -> Any:
         return self._random.choice(POOLS["train"].values[field])
 
     def _say(self, code: str, thought: str) -> Observation:
         return self._step(turn(code, thought if self._happens(self._habits.thought) else ""))
-
-    def _say_blocks(self, codes: list[str]) -> Observation:
-        return self._step("\n".join(turn(code) for code in codes))
 
     def _step(self, text: str) -> Observation:
         seen = self._episode.step(text)
@@ -221,4 +216,78 @@ class _Demonstrator:
         return self._random.random() < probability
 
 
-_ATTEMPTS = 4
+class TrustedRepl:
+    """The interface of `tasks.core.sandbox.Repl`, without a separate process and without limits."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, Any] = {}
+
+    def run(self, code: str, call_api: CallApi) -> Execution:
+        """Execute `code`; names persist for the next run."""
+        self._names["apis"] = _Apis(call_api)
+        printed = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(printed):
+                exec(compile(code, "<code>", "exec"), self._names)
+        except Exception as error:
+            line = f"{type(error).__name__}: {error}"
+            return Execution(f"{printed.getvalue()}{line}\n", True, line)
+        return Execution(printed.getvalue(), False)
+
+    def close(self) -> None:
+        """Forget all names."""
+        self._names.clear()
+
+
+class _Apis:
+    """`apis.<app>.<name>(...)`: every attribute is an app, every attribute of an app a call."""
+
+    def __init__(self, call_api: CallApi) -> None:
+        self._call_api = call_api
+
+    def __getattr__(self, app: str) -> "_App":
+        return _App(self._call_api, app)
+
+
+class _App:
+    def __init__(self, call_api: CallApi, app: str) -> None:
+        self._call_api, self._app = call_api, app
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: self._call_api(self._app, name, list(args), kwargs)
+
+
+PHRASES = (
+    "system\n", "user\n", "assistant\n", SYSTEM_PROMPT, "```python\n", ".\n```python\n", "\n```", ")\n```", '")\n```',
+    "]\n```", '"]\n```', "print(apis.api_docs.show_api_doc(app=", "apis.supervisor.passwords()[",
+    "apis.supervisor.complete_task(", ".login(password=", "login(password)\n", "for x in ", " for x in ",
+    '(id=x["id"]', "lambda x: x[", "x[", "apis.", "answer=", '="', '="dummy"', '")', '")\n', '"]', '"])', '"])\n',
+    "])", '")]', '["', "()", ": id, ", "(id)", "(id)\n", "(id, ", "?)", "?, ", ", ", ": ", " -> [", "]\n", ")\n",
+    "Execution successful.", "Execution failed. ", "Execution failed. ApiError: ", " with ", " and ", " the ", "the ",
+    " every ", " to ", " in ", " a ", " an ", " of ", " takes ", " has no API ",
+)  # fmt: skip
+"""Code and messages that every episode repeats, as one token each: this shortens episodes and sharpens the choices."""
+
+
+class PocketworldRecipe(Recipe):
+    """The settings of pocketworld's policy."""
+
+    chained_share: float = 0.0
+    """Share of the demonstrations whose task has two requests."""
+    templates: tuple[str, ...] = tuple(known.name for known in KNOWN_TEMPLATES)
+    """The task templates that are demonstrated."""
+
+    def make(self) -> tuple["Qwen2ForCausalLM", "Qwen2Tokenizer"]:
+        known = {template.name: template for template in KNOWN_TEMPLATES}
+        shown = [known[name] for name in self.templates]
+        play = partial(play_demonstrations, self.seed, chained_share=self.chained_share, templates=shown)
+        perfect = (played.messages for played in play(self.perfect_demonstrations, imperfect=False))
+        imperfect = (
+            played.messages
+            for played in play(self.imperfect_demonstrations, imperfect=True)
+            if played.evaluation.success or not self.successes_alone
+        )
+        return train_policy(self, [*vocabulary(), *PHRASES], perfect, imperfect)
+
+
+RECIPE = PocketworldRecipe()

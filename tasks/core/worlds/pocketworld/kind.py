@@ -41,5 +41,5 @@ WORLD = WorldKind(
     write=Late("tasks.core.worlds.pocketworld.authoring:write_pocketworld"),
     open=Late("tasks.core.worlds.pocketworld.world:open_pocketworld"),
     demonstrations=Late("tasks.core.worlds.pocketworld.demonstrations:demonstrations"),
-    recipe=Late("tasks.core.worlds.pocketworld.recipe:RECIPE"),
+    recipe=Late("tasks.core.worlds.pocketworld.demonstrations:RECIPE"),
 )

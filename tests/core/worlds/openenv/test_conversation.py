@@ -25,7 +25,7 @@ from tasks.core.worlds.openenv.conversation import (
     write_openenv,
 )
 from tasks.core.worlds.openenv.kind import OpenEnvConfig, OpenEnvScenario, OpenEnvSplits, OpenEnvTask, OpenEnvVerdict
-from tasks.core.worlds.pocketworld.world import read_specs
+from tasks.core.worlds.pocketworld.problem import TaskSpec
 
 DRAWN = OpenEnvScenario(instruction="Play.", count=2)
 LISTED = OpenEnvScenario(
@@ -67,7 +67,7 @@ def test_the_profile_says_what_pocketworld_serves(tmp_path: Path) -> None:
     write_openenv(profile, 1, tmp_path / "served")
     prepare_world_folder(WorldSection.of("pocketworld"), tmp_path / "world")
     told = read_tasks(tmp_path / "served", ResetTask)
-    for split, specs in read_specs(tmp_path / "world").items():
+    for split, specs in read_tasks(tmp_path / "world", TaskSpec).items():
         assert [task.difficulty for task in told[split]] == [spec.difficulty for spec in specs]
         assert [(task.reset["split"], task.reset["index"]) for task in told[split]] == [
             (split, number) for number in range(len(specs))

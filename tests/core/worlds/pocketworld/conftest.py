@@ -4,10 +4,10 @@ import pytest
 
 from tasks.core.config.splits import Split
 from tasks.core.worlds.pocketworld.authoring import generate_specs
-from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
-from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
+from tasks.core.worlds.pocketworld.demonstrations import TrustedRepl
+from tasks.core.worlds.pocketworld.episode import PocketEpisode
 from tasks.core.worlds.pocketworld.kind import PocketworldConfig
-from tasks.core.worlds.pocketworld.problems.problem import Problem, TaskSpec
+from tasks.core.worlds.pocketworld.problem import Problem, TaskSpec
 
 
 @pytest.fixture(scope="session")

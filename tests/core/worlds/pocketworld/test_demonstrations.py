@@ -4,16 +4,14 @@ from statistics import mean
 
 import pytest
 
-from tasks.core.worlds.pocketworld.demonstrations import demonstrations, play_demonstrations
-from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
-from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
+from tasks.core.worlds.pocketworld.apps import APPS, HELD_OUT_APPS, KNOWN_APPS
+from tasks.core.worlds.pocketworld.demonstrations import TrustedRepl, demonstrations, play_demonstrations
+from tasks.core.worlds.pocketworld.episode import PocketEpisode
 from tasks.core.worlds.pocketworld.habits import PERFECT
-from tasks.core.worlds.pocketworld.problems.apps import APPS, HELD_OUT_APPS, KNOWN_APPS
-from tasks.core.worlds.pocketworld.problems.problem import build_problem
-from tasks.core.worlds.pocketworld.problems.state import POOLS
-from tasks.core.worlds.pocketworld.problems.templates import KNOWN_TEMPLATES
-from tasks.core.worlds.pocketworld.problems.vocabulary import vocabulary
-from tasks.core.worlds.pocketworld.solutions import oracle
+from tasks.core.worlds.pocketworld.problem import build_problem, oracle
+from tasks.core.worlds.pocketworld.state import POOLS
+from tasks.core.worlds.pocketworld.templates import KNOWN_TEMPLATES
+from tasks.core.worlds.pocketworld.vocabulary import vocabulary
 
 TOKEN = re.compile(r"[A-Za-z_]+|\d{1,2}|[^\w ]")
 
@@ -52,7 +50,7 @@ def test_chained_ones_make_two_requests_of_apps_that_they_do_not_share():
 def test_a_narrow_set_shows_the_clauses_of_its_templates_alone():
     shown = [template for template in KNOWN_TEMPLATES if template.name in {"create", "count"}]
     played = list(play_demonstrations(1, 40, imperfect=False, templates=shown))
-    assert {type(clause).__name__ for one in played for clause in one.problem.clauses} == {"Create", "AskCount"}
+    assert {type(clause).__name__ for one in played for clause in one.problem.clauses} == {"Create", "Ask"}
 
 
 def test_the_same_arguments_give_the_same_conversations():

@@ -9,9 +9,8 @@ from tasks.core.interfaces.world_kind import open_world
 from tasks.core.policies.chat_settings import load_chat_format
 from tasks.core.rollouts.episode import shown_observation
 from tasks.core.worlds.pocketworld.authoring import write_specs
-from tasks.core.worlds.pocketworld.episodes.episode import NO_CODE, ONLY_FIRST
-from tasks.core.worlds.pocketworld.problems.problem import build_problem
-from tasks.core.worlds.pocketworld.solutions import oracle, turn
+from tasks.core.worlds.pocketworld.episode import NO_CODE, ONLY_FIRST
+from tasks.core.worlds.pocketworld.problem import build_problem, oracle, turn
 
 NULL_BYTE = "SyntaxError" if sys.version_info >= (3, 11, 4) else "ValueError"
 

@@ -1,10 +1,9 @@
 import pytest
 
-from tasks.core.worlds.pocketworld.problems.apps import APPS
-from tasks.core.worlds.pocketworld.problems.problem import draw_problem
-from tasks.core.worlds.pocketworld.problems.state import POOLS
-from tasks.core.worlds.pocketworld.problems.templates import TEMPLATES
-from tasks.core.worlds.pocketworld.solutions import login_code, oracle, turn
+from tasks.core.worlds.pocketworld.apps import APPS
+from tasks.core.worlds.pocketworld.problem import draw_problem, login_code, oracle, turn
+from tasks.core.worlds.pocketworld.state import POOLS
+from tasks.core.worlds.pocketworld.templates import TEMPLATES
 
 COMPLETE = turn("apis.supervisor.complete_task()")
 

@@ -3,11 +3,11 @@
 import random
 import re
 
-from tasks.core.worlds.pocketworld.episodes.episode import PocketEpisode
-from tasks.core.worlds.pocketworld.episodes.full_prompt import _example, full_opening
-from tasks.core.worlds.pocketworld.episodes.trusted_repl import TrustedRepl
-from tasks.core.worlds.pocketworld.problems.apps import APPS
-from tasks.core.worlds.pocketworld.problems.problem import build_problem
+from tasks.core.worlds.pocketworld.apps import APPS
+from tasks.core.worlds.pocketworld.demonstrations import TrustedRepl
+from tasks.core.worlds.pocketworld.episode import PocketEpisode
+from tasks.core.worlds.pocketworld.full_prompt import _example, full_opening
+from tasks.core.worlds.pocketworld.problem import build_problem
 
 
 def test_the_prompt_has_the_docs_of_the_tasks_apps_and_an_example_of_another(all_specs):

@@ -1,11 +1,10 @@
 from collections import Counter
 
+from tasks.core.worlds.pocketworld.apps import HELD_OUT_APPS
 from tasks.core.worlds.pocketworld.authoring import generate_specs
 from tasks.core.worlds.pocketworld.kind import PocketworldConfig
-from tasks.core.worlds.pocketworld.problems.apps import HELD_OUT_APPS
-from tasks.core.worlds.pocketworld.problems.problem import build_problem
-from tasks.core.worlds.pocketworld.problems.state import POOLS
-from tasks.core.worlds.pocketworld.solutions import completion_code, oracle, turn
+from tasks.core.worlds.pocketworld.problem import build_problem, completion_code, oracle, turn
+from tasks.core.worlds.pocketworld.state import POOLS
 
 HELD_OUT = {app.name for app in HELD_OUT_APPS}
 EXPECTED = {"train": (12, 12, 11), "dev": (8, 7, 5), "test_normal": (21, 21, 14), "test_challenge": (56, 56, 27)}

@@ -1,11 +1,11 @@
 import pytest
 
 from tasks.core.sandbox import ApiError
-from tasks.core.worlds.pocketworld.episodes.server import Completion, Server
-from tasks.core.worlds.pocketworld.problems.apps import APPS, Release
-from tasks.core.worlds.pocketworld.problems.problem import draw_problem
-from tasks.core.worlds.pocketworld.problems.state import POOLS
-from tasks.core.worlds.pocketworld.problems.templates import TEMPLATES
+from tasks.core.worlds.pocketworld.apps import APPS, Release
+from tasks.core.worlds.pocketworld.episode import Completion, Server
+from tasks.core.worlds.pocketworld.problem import draw_problem
+from tasks.core.worlds.pocketworld.state import POOLS
+from tasks.core.worlds.pocketworld.templates import TEMPLATES
 
 
 @pytest.fixture

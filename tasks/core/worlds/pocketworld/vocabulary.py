@@ -25,18 +25,28 @@ THINGS: Final = _words(
 )
 ACTIONS: Final = _words("bring buy call carry check fetch fix move order return share wash clean paint")
 OBJECTS: Final = _words("milk bread coffee keys laptop bike books tickets flowers paper boxes shoes plants chairs")
-TAGS: Final = _words("work home travel health school family money hobby todo calendar item event urgent someday")
-RELATIONS: Final = _words("friend coworker brother sister neighbor teacher manager roommate")
-GENRES: Final = _words("jazz rock folk pop metal blues opera techno")
-FOLDERS: Final = _words("inbox sent archive spam drafts trash starred social")
-STATUSES: Final = _words("open done late blocked")
-DAYS: Final = _words("monday tuesday wednesday thursday friday saturday sunday")
-REASONS: Final = _words("lunch rent taxi dinner gas cinema gifts groceries hotel parking repairs tuition")
+CATEGORIES: Final[dict[str, tuple[str, ...]]] = {
+    "relation": _words("friend coworker brother sister neighbor teacher manager roommate"),
+    "genre": _words("jazz rock folk pop metal blues opera techno"),
+    "tag": _words("work home travel health school family money hobby todo calendar item event urgent someday"),
+    "folder": _words("inbox sent archive spam drafts trash starred social"),
+    "status": _words("open done late blocked"),
+    "day": _words("monday tuesday wednesday thursday friday saturday sunday"),
+    "reason": _words("lunch rent taxi dinner gas cinema gifts groceries hotel parking repairs tuition"),
+}
+"""Text fields with few values, as used by selections like `every note with tag work`: their values."""
+PAIRS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "title": (ADJECTIVES, THINGS),
+    "name": (FIRST_NAMES, LAST_NAMES),
+    "artist": (FIRST_NAMES, LAST_NAMES),
+    "text": (ACTIONS, OBJECTS),
+}
+"""Fields of two words: the left and the right ones."""
 PASSWORD_WORDS: Final = _words("maple cedar birch willow aspen walnut spruce elm")
 SHADOW_APPS: Final = (
     *_words("library kitchen garage market clinic studio museum stable bakery workshop tracker planner journal ledger"),
     *_words("shelf diary board basket closet locker"),
-    *(*THINGS, *OBJECTS, *REASONS, *GENRES, "todo", "calendar"),
+    *(*THINGS, *OBJECTS, *CATEGORIES["reason"], *CATEGORIES["genre"], "todo", "calendar"),
 )
 """Names of the demonstrations' apps. They are many, and include words that are values elsewhere: only then does a model
 learn to take the name from the instruction. They include the names of the held-out apps, since a model that never saw a
@@ -46,7 +56,7 @@ SHADOW_NOUNS: Final = (
         "book recipe tool product visit project ticket horse cake job record plan entry line thing page card order"
     ),
     *_words("box key"),
-    *(*PASSWORD_WORDS, *RELATIONS, "item", "event"),
+    *(*PASSWORD_WORDS, *CATEGORIES["relation"], "item", "event"),
 )
 FIELD_LABELS: Final[dict[str, tuple[str, ...]]] = {
     "title": ("title", "heading", "caption"),
@@ -74,35 +84,19 @@ OPERATION_LABELS: Final[dict[str, tuple[str, ...]]] = {
 }
 SENDING_LABELS: Final = ("send", "post", "deliver", "submit")
 PAYING_LABELS: Final = ("pay", "transfer", "give", "issue")
-_APP_WORDS = (
-    "supervisor api_docs phone payments music notes mail todo calendar contact message payment song note mail "
-    "item event"
+_PROSE: Final = _words(
+    "supervisor api_docs phone payments music notes mail todo calendar contact message payment song note item event "
+    "apis passwords profile complete_task list_apps list_apis show_api_doc login id password answer status success "
+    "fail app api first_name last_name first last python print for in if else not and or len sum max min sorted key "
+    "lambda x r a b True False None int str list dict range import def return try except pass Execution successful "
+    "failed ApiError MemoryError NameError KeyError IndexError TypeError SyntaxError ValueError AttributeError object "
+    "name is defined index out of invalid syntax has no attribute unexpected missing argument cut Add an with to "
+    "Delete the every below above Set For add same from What highest lowest Count total You solve tasks by writing "
+    "code Read docs There API Log takes arguments The wrong must be text number single value task complete Use "
+    "keyword No found Write one block Only ran I read do it guess call assume that dummy give up Now next step That "
+    "should work Done"
 )
-_API_WORDS = (
-    "apis passwords profile complete_task list_apps list_apis show_api_doc login id password answer status "
-    "success fail app api first_name last_name first last"
-)
-_PYTHON_WORDS = (
-    "python print for in if else not and or len sum max min sorted key lambda x r a b True False None int str "
-    "list dict range import def return try except pass"
-)
-_ERROR_WORDS = (
-    "Execution successful failed ApiError MemoryError NameError KeyError IndexError TypeError SyntaxError "
-    "ValueError AttributeError object name list is not defined index out of range invalid syntax has no "
-    "attribute unexpected missing argument cut"
-)
-_INSTRUCTION_WORDS = (
-    "Add a an and with to Delete the in every below above Set for For add same "
-    "from What is of highest lowest Count total"
-)
-_MESSAGE_WORDS = (
-    "You solve tasks by writing code Read the docs first There is no app has API Log in to takes arguments "
-    "The password wrong must be text number or a single value task complete Use keyword No found Write one "
-    "python block Only ran with id"
-)
-_THOUGHT_WORDS = (
-    "I read the docs do it guess call assume that password is dummy must give up Now next step That should work Done"
-)
+"""Words of instructions, of code, of the world's messages and of demonstrated thoughts."""
 PUNCTUATION: Final = tuple("\n" + "`.,:;=()[]{}\"'<>+-*/?!%_|#@&~^$\\")
 NUMBERS: Final = tuple(str(number) for number in range(100))
 
@@ -112,30 +106,7 @@ def vocabulary() -> list[str]:
 
     A number above 99 is written as two-digit pieces from the left; a blank only ever separates two words.
     """
-    pools: tuple[tuple[str, ...], ...] = (
-        FIRST_NAMES,
-        LAST_NAMES,
-        ADJECTIVES,
-        THINGS,
-        ACTIONS,
-        OBJECTS,
-        TAGS,
-        RELATIONS,
-        GENRES,
-        FOLDERS,
-        STATUSES,
-    )
-    pools += (
-        DAYS,
-        REASONS,
-        PASSWORD_WORDS,
-        SHADOW_APPS,
-        SHADOW_NOUNS,
-        SENDING_LABELS,
-        PAYING_LABELS,
-        NUMBERS,
-        PUNCTUATION,
-    )
-    prose = (_APP_WORDS, _API_WORDS, _PYTHON_WORDS, _ERROR_WORDS, _INSTRUCTION_WORDS, _MESSAGE_WORDS, _THOUGHT_WORDS)
-    words = {word for pool in (*pools, *FIELD_LABELS.values(), *OPERATION_LABELS.values()) for word in pool}
-    return sorted(words | {word for text in prose for word in text.split()})
+    entities = (FIRST_NAMES, LAST_NAMES, ADJECTIVES, THINGS, ACTIONS, OBJECTS, *CATEGORIES.values(), PASSWORD_WORDS)
+    names = (SHADOW_APPS, SHADOW_NOUNS, SENDING_LABELS, PAYING_LABELS, *FIELD_LABELS.values())
+    pools = (*entities, *names, *OPERATION_LABELS.values(), NUMBERS, PUNCTUATION, _PROSE)
+    return sorted({word for pool in pools for word in pool})

@@ -7,22 +7,8 @@ from functools import cached_property
 from random import Random
 from typing import Any
 
-from tasks.core.worlds.pocketworld.problems.apps import App, Table
-from tasks.core.worlds.pocketworld.problems.vocabulary import (
-    ACTIONS,
-    ADJECTIVES,
-    DAYS,
-    FIRST_NAMES,
-    FOLDERS,
-    GENRES,
-    LAST_NAMES,
-    OBJECTS,
-    REASONS,
-    RELATIONS,
-    STATUSES,
-    TAGS,
-    THINGS,
-)
+from tasks.core.worlds.pocketworld.apps import App, Table
+from tasks.core.worlds.pocketworld.vocabulary import CATEGORIES, PAIRS
 
 Row = dict[str, Any]
 Place = tuple[str, str]
@@ -51,26 +37,9 @@ class State(dict[Place, list[Row]]):
         return row
 
 
-_PAIRS = {
-    "title": (ADJECTIVES, THINGS),
-    "name": (FIRST_NAMES, LAST_NAMES),
-    "artist": (FIRST_NAMES, LAST_NAMES),
-    "text": (ACTIONS, OBJECTS),
-}
-_WORDS = {
-    "relation": RELATIONS,
-    "genre": GENRES,
-    "tag": TAGS,
-    "folder": FOLDERS,
-    "status": STATUSES,
-    "day": DAYS,
-    "reason": REASONS,
-}
 _RANGES = {"amount": (2, 99), "rating": (1, 9), "number": (10, 99)}
 DEFAULTS: Row = {"status": "open", "rating": 1, "folder": "sent"}
 """Values of fields that a create call does not take; other fields get their pool's first word or lowest number."""
-CATEGORY_FIELDS = frozenset(_WORDS)
-"""Text fields with few values, as used by selections like `every note with tag work`."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +52,8 @@ class EntityPool:
     @cached_property
     def values(self) -> dict[str, list[Any]]:
         """Field -> all its possible values."""
-        pairs = {field: self._combinations(*words) for field, words in _PAIRS.items()}
-        words = {field: list(pool) for field, pool in _WORDS.items()}
+        pairs = {field: self._combinations(*words) for field, words in PAIRS.items()}
+        words = {field: list(pool) for field, pool in CATEGORIES.items()}
         return {**pairs, **words, **{field: list(range(low, high + 1)) for field, (low, high) in _RANGES.items()}}
 
     def _combinations(self, lefts: tuple[str, ...], rights: tuple[str, ...]) -> list[str]:
@@ -124,7 +93,7 @@ def default(field: str) -> Any:
     """Return the value of a field that its create call does not take."""
     if field in DEFAULTS:
         return DEFAULTS[field]
-    return _WORDS[field][0] if field in _WORDS else _RANGES[field][0]
+    return CATEGORIES[field][0] if field in CATEGORIES else _RANGES[field][0]
 
 
 Content = tuple[tuple[str, Any], ...]

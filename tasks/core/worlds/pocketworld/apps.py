@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from tasks.core.worlds.pocketworld.problems.vocabulary import (
+from tasks.core.worlds.pocketworld.vocabulary import (
     FIELD_LABELS,
     OPERATION_LABELS,
     PAYING_LABELS,
@@ -60,8 +60,9 @@ class App:
     def table_of(self, noun: str) -> Table:
         return next(table for table in self.tables if table.noun == noun)
 
-    def operation(self, kind: OperationKind) -> Operation | None:
-        return next((operation for operation in self.operations if operation.kind == kind), None)
+    def operation(self, kind: OperationKind) -> Operation:
+        """Return the app's operation of this kind. Raises StopIteration if it has none."""
+        return next(operation for operation in self.operations if operation.kind == kind)
 
 
 def _crud(name: str, table: Table, created: tuple[str, ...], updated: str, labels: tuple[str, ...] = ()) -> App:

@@ -1,24 +1,13 @@
 """Task templates: which clauses, over which apps, at which difficulty. A template draws its entities from the state."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
-from tasks.core.worlds.pocketworld.problems.apps import NUMERIC_FIELDS, App, Table
-from tasks.core.worlds.pocketworld.problems.clauses import (
-    AskCount,
-    AskExtreme,
-    AskField,
-    AskTotal,
-    Clause,
-    Create,
-    Delete,
-    ForEach,
-    Selection,
-    Update,
-)
-from tasks.core.worlds.pocketworld.problems.state import CATEGORY_FIELDS, EntityPool, State
+from tasks.core.worlds.pocketworld.apps import NUMERIC_FIELDS, App, Table
+from tasks.core.worlds.pocketworld.clauses import Ask, AskExtreme, Clause, Create, Delete, ForEach, Selection, Update
+from tasks.core.worlds.pocketworld.state import EntityPool, State
+from tasks.core.worlds.pocketworld.vocabulary import CATEGORIES
 
 Clauses = tuple[Clause, ...]
 
@@ -48,7 +37,7 @@ class Draft:
     def every(self, app: App) -> Selection:
         """Select two to four records that share a value of a category field."""
         rows = self.state[app.name, app.table.noun]
-        fields = [field for field in app.table.fields if field in CATEGORY_FIELDS]
+        fields = [field for field in app.table.fields if field in CATEGORIES]
         if not fields:
             raise Mismatch
         options = [Selection(app, field, value) for field in fields for value in dict.fromkeys(r[field] for r in rows)]
@@ -67,43 +56,42 @@ class Draft:
     def create(self, app: App) -> Create:
         """Create a record with a key that does not exist yet."""
         operation = app.operation("create")
-        assert operation is not None
         table = app.table_of(operation.noun)
-        values = {field: self._fresh(app, table, field) for field in operation.fields}
-        return Create(app, values)
+        return Create(app, {field: self._fresh(app, table, field) for field in operation.fields})
+
+    def delete(self, selection: Selection) -> Delete:
+        return Delete(selection)
 
     def update(self, selection: Selection) -> Update:
         """Set the app's changeable field to a value that no selected record has."""
-        operation = selection.app.operation("update")
-        assert operation is not None
-        (field,) = operation.fields
+        (field,) = selection.app.operation("update").fields
         return Update(selection, field, self._other(field, {row[field] for row in selection.rows(self.state)}))
 
-    def for_each(self, selection: Selection, target: App) -> ForEach:
+    def copy(self, selection: Selection, target: App) -> ForEach:
         """Copy the fields that both tables have and draw the rest."""
-        operation = target.operation("create")
-        assert operation is not None
-        copied = tuple(field for field in operation.fields if field in selection.app.table.fields)
+        fields = target.operation("create").fields
+        copied = tuple(field for field in fields if field in selection.app.table.fields)
         if not copied:
             raise Mismatch
-        values = {
-            field: self.random.choice(self.pool.values[field]) for field in operation.fields if field not in copied
-        }
+        values = {field: self.random.choice(self.pool.values[field]) for field in fields if field not in copied}
         return ForEach(selection, target, copied, values)
 
     def message(self, selection: Selection) -> ForEach:
         """Text the selected contacts."""
         return ForEach(selection, selection.app, ("number",), {"text": self.random.choice(self.pool.values["text"])})
 
-    def ask_field(self, selection: Selection) -> AskField:
+    def ask(self, selection: Selection) -> Ask:
         """Ask for a field other than the field of the selection."""
         fields = [field for field in selection.app.table.fields if field != selection.field]
-        return AskField(selection, self.random.choice(fields))
+        return Ask(selection, "field", self.random.choice(fields))
 
-    def ask_total(self, selection: Selection) -> AskTotal:
-        return AskTotal(selection, self._ranked(selection.app))
+    def count(self, selection: Selection) -> Ask:
+        return Ask(selection, "count")
 
-    def ask_extreme(self, app: App) -> AskExtreme:
+    def total(self, selection: Selection) -> Ask:
+        return Ask(selection, "total", self._ranked(selection.app))
+
+    def extreme(self, app: App) -> AskExtreme:
         ranked = self._ranked(app)
         end: Literal["highest", "lowest"] = self.random.choice(("highest", "lowest"))
         fields = [field for field in app.table.fields if field != ranked]
@@ -134,14 +122,14 @@ class Template:
     difficulty: int
     requests: tuple[str, ...]
     """A verb, then how its records are selected ("one", "every", "beyond"; "those": as in the request before), then
-    "of 2" for the task's second app."""
+    "of 2" for the task's second app. Verbs and ways to select are methods of `Draft`."""
     apps: tuple[tuple[str, ...], ...]
     """The tuples of apps that it may be drawn with, all equally long."""
 
     @property
     def asks(self) -> bool:
         """Whether the task ends with an answer."""
-        return self.requests[-1].split()[0] in _QUESTIONS
+        return self.requests[-1].split()[0] in ("ask", "count", "total", "extreme")
 
     def draw(self, draft: Draft, apps: tuple[App, ...]) -> Clauses:
         """Draw the task's clauses. Raises Unsuitable and Mismatch."""
@@ -153,32 +141,9 @@ class Template:
             app = apps[1] if second else apps[0]
             if how and how != ["those"]:
                 selection = getattr(draft, how[0])(app)
-            clauses.append(_clause(draft, verb, app, selection, apps))
+            subject = app if verb in ("create", "extreme") else selection
+            clauses.append(getattr(draft, verb)(subject, *([apps[1]] if verb == "copy" else [])))
         return tuple(clauses)
-
-
-_QUESTIONS = ("ask", "count", "total", "extreme")
-
-
-def _clause(draft: Draft, verb: str, app: App, selection: Any, apps: tuple[App, ...]) -> Clause:
-    match verb:
-        case "create":
-            return draft.create(app)
-        case "extreme":
-            return draft.ask_extreme(app)
-        case "delete":
-            return Delete(selection)
-        case "count":
-            return AskCount(selection)
-        case "copy":
-            return draft.for_each(selection, apps[1])
-    drawn: dict[str, Callable[[Selection], Clause]] = {
-        "update": draft.update,
-        "message": draft.message,
-        "ask": draft.ask_field,
-        "total": draft.ask_total,
-    }
-    return drawn[verb](selection)
 
 
 def _read(table: str) -> tuple[Template, ...]:

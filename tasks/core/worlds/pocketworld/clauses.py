@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tasks.core.worlds.pocketworld.problems.apps import App, Release
-from tasks.core.worlds.pocketworld.problems.state import Row, State
+from tasks.core.worlds.pocketworld.apps import App, Release
+from tasks.core.worlds.pocketworld.state import Row, State
 
 Releases = Mapping[str, Release]
 """App name -> the names to write code with."""
@@ -105,13 +105,13 @@ class Create(Clause):
         return (self.app,)
 
     def words(self) -> str:
-        noun = _with_article(_created_noun(self.app))
+        noun = _with_article(self.app.operation("create").noun)
         return (
             f"Add {noun} with {_listed(f'{name} {value}' for name, value in self.values.items())} to {self.app.name}."
         )
 
     def apply(self, state: State) -> None:
-        state.insert(self.app.name, self.app.table_of(_created_noun(self.app)), self.values)
+        state.insert(self.app.name, self.app.table_of(self.app.operation("create").noun), self.values)
 
     def code(self, releases: Releases) -> str:
         return _create_call(releases[self.app.name], {name: literal(value) for name, value in self.values.items()})
@@ -169,14 +169,14 @@ class ForEach(SelectionClause):
         return (self.selection.app,) if self.target == self.selection.app else (self.selection.app, self.target)
 
     def words(self) -> str:
-        noun = _with_article(_created_noun(self.target))
+        noun = _with_article(self.target.operation("create").noun)
         parts = [f"the same {name}" for name in self.copied] + [
             f"{name} {value}" for name, value in self.values.items()
         ]
         return f"For {self.selection.words()}, add {noun} with {_listed(parts)} to {self.target.name}."
 
     def apply(self, state: State) -> None:
-        table = self.target.table_of(_created_noun(self.target))
+        table = self.target.table_of(self.target.operation("create").noun)
         for row in self.selection.rows(state):
             state.insert(self.target.name, table, {**{name: row[name] for name in self.copied}, **self.values})
 
@@ -188,51 +188,30 @@ class ForEach(SelectionClause):
 
 
 @dataclass(frozen=True)
-class AskField(SelectionClause):
-    """Ask for the value of a field of one record."""
+class Ask(SelectionClause):
+    """Ask for a field of one record, for the number of the selected records, or for the sum of a numeric field."""
 
-    field: str
-
-    def words(self) -> str:
-        return f"What is the {self.field} of {self.selection.words()}?"
-
-    def answer(self, state: State) -> Any:
-        return self.selection.rows(state)[0][self.field]
-
-    def code(self, releases: Releases) -> str:
-        label = releases[self.selection.app.name].labels[self.field]
-        return f"answer={self.selection.code(releases)}[0][{literal(label)}]"
-
-
-@dataclass(frozen=True)
-class AskCount(SelectionClause):
-    """Ask for the number of selected records."""
+    what: Literal["field", "count", "total"]
+    field: str = ""
 
     def words(self) -> str:
-        return f"Count {self.selection.words()}."
+        if self.what == "count":
+            return f"Count {self.selection.words()}."
+        total = "total " if self.what == "total" else ""
+        return f"What is the {total}{self.field} of {self.selection.words()}?"
 
     def answer(self, state: State) -> Any:
-        return len(self.selection.rows(state))
+        rows = self.selection.rows(state)
+        if self.what == "count":
+            return len(rows)
+        return sum(row[self.field] for row in rows) if self.what == "total" else rows[0][self.field]
 
     def code(self, releases: Releases) -> str:
-        return f"answer=len({self.selection.code(releases)})"
-
-
-@dataclass(frozen=True)
-class AskTotal(SelectionClause):
-    """Ask for the sum of a numeric field over the selected records."""
-
-    field: str
-
-    def words(self) -> str:
-        return f"What is the total {self.field} of {self.selection.words()}?"
-
-    def answer(self, state: State) -> Any:
-        return sum(row[self.field] for row in self.selection.rows(state))
-
-    def code(self, releases: Releases) -> str:
-        label = releases[self.selection.app.name].labels[self.field]
-        return f"answer=sum([x[{literal(label)}] for x in {self.selection.code(releases)}])"
+        rows = self.selection.code(releases)
+        if self.what == "count":
+            return f"answer=len({rows})"
+        label = literal(releases[self.selection.app.name].labels[self.field])
+        return f"answer=sum([x[{label}] for x in {rows}])" if self.what == "total" else f"answer={rows}[0][{label}]"
 
 
 @dataclass(frozen=True)
@@ -264,21 +243,14 @@ class AskExtreme(Clause):
         return f"answer={pick}({rows}, key=lambda x: x[{ranked}])[{wanted}]"
 
 
-def _created_noun(app: App) -> str:
-    operation = app.operation("create")
-    assert operation is not None, f"{app.name} creates nothing"
-    return operation.noun
-
-
 def _with_article(noun: str) -> str:
     return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"
 
 
 def _create_call(release: Release, values: dict[str, str]) -> str:
     """Return a create call with its arguments in the docs' order; `values` are expressions."""
-    operation = release.app.operation("create")
-    assert operation is not None
-    arguments = ", ".join(f"{release.labels[name]}={values[name]}" for name in operation.fields)
+    fields = release.app.operation("create").fields
+    arguments = ", ".join(f"{release.labels[name]}={values[name]}" for name in fields)
     return f"apis.{release.app.name}.{release.call('create')}({arguments})"
 
 

@@ -5,11 +5,10 @@ of the task's apps stand in the prompt, and the example is of an app that the ta
 """
 
 from tasks.core.interfaces.world import Message
-from tasks.core.worlds.pocketworld.problems.apps import APPS
-from tasks.core.worlds.pocketworld.problems.problem import Problem, draw_problem
-from tasks.core.worlds.pocketworld.problems.state import POOLS
-from tasks.core.worlds.pocketworld.problems.templates import TEMPLATES
-from tasks.core.worlds.pocketworld.solutions import clause_code, completion_code, turn
+from tasks.core.worlds.pocketworld.apps import APPS
+from tasks.core.worlds.pocketworld.problem import Problem, clause_code, completion_code, draw_problem, turn
+from tasks.core.worlds.pocketworld.state import POOLS
+from tasks.core.worlds.pocketworld.templates import TEMPLATES
 
 RULES = """\
 You solve tasks for a supervisor by writing Python. In each turn write one code block:
