@@ -29,7 +29,12 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
     UpdateDiverged (loss or gradient not finite) or RankFailed (one of several ranks); then nothing is written.
     """
     key, layout = context.key, context.layout
-    job = _job(context)
+    job = UpdateJob(
+        root=layout.root.resolve(),
+        key=key,
+        inputs=context.inputs,
+        passes=read_document(layout.preflight, Preflight).passes,
+    )
     summary = read_document(layout.advantage_summary(job.previous.batch), AdvantageSummary)
     rollouts = read_batch(job)
     trained = None
@@ -46,12 +51,15 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
     if not _sampled_by_the_policy(context.inputs):
         metrics = metrics.model_copy(update={"engine_mismatch": None})
     if not rollouts:
-        _leave_as_before(job)
+        previous = layout.policy(job.previous.policy)
+        policy_digest(previous)  # refuses a damaged one
+        with replacing(layout.policy(key)) as temporary:
+            shutil.copytree(previous, temporary)
     elif trained is not None:  # ranks write their own
         save_learner(trained.learner, layout.policy(key), trained.probe)
     if metrics.note:
         _log.warning("update_policy@%s: %s", key, metrics.note)
-    _warn_of_mismatch(metrics, _mismatch_limit(job), key)
+    _warn_of_mismatch(metrics, ENGINE_NOISE[getattr(torch, job.inputs.policy.dtype)].mean, key)
     write_document(layout.metrics(key), metrics)
     write_document(layout.update_timings(key), timings)
 
@@ -59,27 +67,6 @@ def update_policy(context: StageContext[UpdateInputs]) -> None:
 def _sampled_by_the_policy(inputs: UpdateInputs) -> bool:
     """Return whether the engine had this policy at this temperature, so that its log-probs should be the learner's."""
     return ENGINES.find(inputs.engine).samples_policy and not inputs.temperatures and not inputs.demonstrations
-
-
-def _job(context: StageContext[UpdateInputs]) -> UpdateJob:
-    return UpdateJob(
-        root=context.layout.root.resolve(),
-        key=context.key,
-        inputs=context.inputs,
-        passes=read_document(context.layout.preflight, Preflight).passes,
-    )
-
-
-def _leave_as_before(job: UpdateJob) -> None:
-    """Copy the previous iteration's policy as this iteration's."""
-    previous = job.layout.policy(job.previous.policy)
-    policy_digest(previous)
-    with replacing(job.layout.policy(job.key)) as temporary:
-        shutil.copytree(previous, temporary)
-
-
-def _mismatch_limit(job: UpdateJob) -> float:
-    return ENGINE_NOISE[getattr(torch, job.inputs.policy.dtype)].mean
 
 
 def _warn_of_mismatch(metrics: Metrics, limit: float, key: str) -> None:

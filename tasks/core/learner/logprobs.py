@@ -26,15 +26,6 @@ from tasks.core.policies.head import body_of, logits_of
 from tasks.core.policies.pass_threads import map_passes
 
 
-def fused_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the cross-entropy [P] float32 of logits [P, V] float32, which it overwrites, and targets [P].
-
-    Needs liger-kernel.
-    """
-    kernel: Any = fused_kernel()
-    return kernel(logits, targets, reduction="none")  # type: ignore[no-any-return]
-
-
 def can_fuse(logits: Tensor, *, entropy: bool) -> bool:
     """Return whether the fused kernel can be used. Entropies need the logits afterwards, which it overwrites."""
     return logits.is_cuda and not entropy and fused_kernel() is not None
@@ -42,7 +33,7 @@ def can_fuse(logits: Tensor, *, entropy: bool) -> bool:
 
 @cache
 def fused_kernel() -> Callable[..., Tensor] | None:
-    """Return Liger's function, or None where it is not installed."""
+    """Return Liger's cross-entropy, which overwrites the logits, or None where it is not installed."""
     try:
         from liger_kernel.transformers.functional import liger_cross_entropy
     except ImportError:
@@ -153,7 +144,8 @@ def _chunk(states: Tensor, targets: Tensor, head: Head, temperature: float, entr
     if temperature != 1:
         logits = logits / temperature
     if can_fuse(logits, entropy=entropy):
-        return -fused_cross_entropy(logits, targets), logits.new_empty(0)
+        kernel: Any = fused_kernel()
+        return -kernel(logits, targets, reduction="none"), logits.new_empty(0)
     logprobs = -cross_entropy(logits, targets, reduction="none")
     return logprobs, _entropies(logits) if entropy else logprobs.new_empty(0)
 
@@ -174,18 +166,13 @@ reference to the view before closing it.
 
 
 class Reading(Protocol):
-    """The values that an `Objective` says it needs."""
+    """The values that an `Objective` says it needs: the base policy's log-probs, and a critic's credit."""
 
     @property
-    def reference(self) -> bool:
-        """Return whether the base policy's log-probs are needed."""
-
+    def reference(self) -> bool: ...
     @property
-    def critic(self) -> Critic | None:
-        """Return the critic whose credit is needed."""
-
-    def logprobs(self, policy: nn.Module, pack: Pack, *, entropy: bool) -> TokenLogprobs:
-        """Return log-probs (and entropies) of the policy tokens at the sampling temperature."""
+    def critic(self) -> Critic | None: ...
+    def logprobs(self, policy: nn.Module, pack: Pack, *, entropy: bool) -> TokenLogprobs: ...
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """metrics.json: the record of one update."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,12 +27,7 @@ def trained_metrics(
     steps = stats.steps
     behaviour = behaviour_stats(rollouts, stats.old_logprobs, loss) if stats.corrects_behaviour else None
     return Metrics(
-        mean_return=summary.mean_return,
-        group_return_std=summary.group_return_std,
-        kept_rollouts=summary.kept_rollouts,
-        lost_rollouts=summary.lost_rollouts,
-        shrunk_groups=summary.shrunk_groups,
-        responses=summary.responses,
+        **_of_the_batch(summary),
         prompt_information=stats.information,
         entropy=stats.entropy,
         kl=steps[-1].kl,
@@ -61,25 +56,21 @@ def update_timings(stats: UpdateStats) -> UpdateTimings:
 
 def unchanged_metrics(summary: AdvantageSummary) -> Metrics:
     """Return the metrics of an iteration without a batch, in which nothing was measured."""
+    figures = ("entropy", "kl", "grad_norm", "largest_grad_norm", "clip_fraction", "loss", "engine_mismatch")
+    unmeasured: dict[str, Any] = {name: None for name in figures}  # noqa: C420
     return Metrics(
-        mean_return=summary.mean_return,
-        group_return_std=summary.group_return_std,
-        kept_rollouts=summary.kept_rollouts,
-        lost_rollouts=summary.lost_rollouts,
-        shrunk_groups=summary.shrunk_groups,
-        responses=summary.responses,
-        entropy=None,
-        kl=None,
-        grad_norm=None,
-        largest_grad_norm=None,
-        clip_fraction=None,
-        loss=None,
-        engine_mismatch=None,
+        **_of_the_batch(summary),
+        **unmeasured,
         optimizer_steps=0,
         planned_optimizer_steps=0,
         stopped_early=False,
         note="nothing to train on: the policy is that of the iteration before",
     )
+
+
+def _of_the_batch(summary: AdvantageSummary) -> dict[str, Any]:
+    names = ("mean_return", "group_return_std", "kept_rollouts", "lost_rollouts", "shrunk_groups", "responses")
+    return {name: getattr(summary, name) for name in names}
 
 
 class BehaviourStats(NamedTuple):

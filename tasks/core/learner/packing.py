@@ -76,12 +76,12 @@ class Rollout:
         return [end - begin for begin, end in pairwise((*before, len(self.policy_positions)))]
 
 
-def whole_rollout(ids: Sequence[int]) -> Rollout:
-    """Return a rollout all of whose tokens but the first are the policy's."""
-    count = len(ids) - 1
+def whole_rollout(ids: Sequence[int], prompt: int = 1) -> Rollout:
+    """Return a rollout of one turn: all tokens behind the first `prompt` are the policy's."""
+    count = len(ids) - prompt
     return Rollout(
         token_ids=np.array(ids, dtype=np.int64),
-        policy_positions=np.arange(1, count + 1),
+        policy_positions=np.arange(prompt, len(ids)),
         turns=np.zeros(count, dtype=np.int64),
         engine_logprobs=np.zeros(count, dtype=np.float32),
         advantage=0.0,
@@ -100,48 +100,36 @@ def bundles(rollouts: Sequence[Rollout], chosen: Sequence[int]) -> list[tuple[in
     return [tuple(sorted(rows, key=lambda row: -rollouts[row].advantage)) for rows in pairs.values()]
 
 
+_BY_TURN = ("turn_advantages", "turn_rewards")
+
+
 def read_rollouts(batch: pa.Table) -> list[Rollout]:
     """Return the rows of a valid TRAINING_BATCH table, without those in which the policy sampled nothing."""
-    columns = [_lists(batch[name]) for name in TOKEN_COLUMNS]
-    advantages: list[float] = batch["advantage"].to_pylist()
-    tasks, indices = batch["task_id"].to_pylist(), batch["rollout_index"].to_pylist()
-    names = [f"rollout {index} of {task}" for task, index in zip(tasks, indices, strict=True)]
-    by_turn = [
-        _lists(batch[name]) if name in batch.column_names else [None] * len(names)
-        for name in ("turn_advantages", "turn_rewards")
-    ]
-    pairs = batch["pair"].to_pylist() if "pair" in batch.column_names else [None] * len(names)
-    begins = batch[SEQUENCES].to_pylist()
-    cells = zip(*columns, advantages, names, *by_turn, pairs, begins, strict=True)
-    rollouts = [_rollout(*values) for values in cells]
-    return [rollout for rollout in rollouts if len(rollout.policy_positions)]
-
-
-def _rollout(
-    ids: NDArray[np.int32],
-    mask: NDArray[np.bool_],
-    turns: NDArray[np.int32],
-    logprobs: NDArray[np.float32],
-    advantage: float,
-    name: str,
-    turn_advantages: NDArray[np.float64] | None,
-    turn_rewards: NDArray[np.float64] | None,
-    pair: int | None,
-    begins: list[int],
-) -> Rollout:
-    positions = np.flatnonzero(mask)
-    return Rollout(
-        ids.astype(np.int64),
-        positions,
-        turns[positions].astype(np.int64),
-        logprobs[positions],
-        advantage,
-        name,
-        turn_advantages,
-        turn_rewards,
-        pair,
-        tuple(begins),
-    )
+    rollouts: list[Rollout] = []
+    cells = [_lists(batch[name]) for name in TOKEN_COLUMNS]
+    nothing = [None] * batch.num_rows
+    by_turn = [_lists(batch[name]) if name in batch.column_names else nothing for name in _BY_TURN]
+    pairs = batch["pair"].to_pylist() if "pair" in batch.column_names else nothing
+    plain = (batch[name].to_pylist() for name in ("advantage", "task_id", "rollout_index", SEQUENCES))
+    for (ids, mask, turns, logprobs), (advantage, task, index, begins), (by_turns, rewards), pair in zip(
+        zip(*cells, strict=True), zip(*plain, strict=True), zip(*by_turn, strict=True), pairs, strict=True
+    ):
+        positions = np.flatnonzero(mask)
+        if len(positions):
+            rollout = Rollout(
+                token_ids=ids.astype(np.int64),
+                policy_positions=positions,
+                turns=turns[positions].astype(np.int64),
+                engine_logprobs=logprobs[positions],
+                advantage=advantage,
+                name=f"rollout {index} of {task}",
+                turn_advantages=by_turns,
+                turn_rewards=rewards,
+                pair=pair,
+                begins=tuple(begins),
+            )
+            rollouts.append(rollout)
+    return rollouts
 
 
 def _lists(column: pa.ChunkedArray) -> Sequence[NDArray[np.generic]]:

@@ -21,7 +21,7 @@ from tasks.core.config.monitor import InformationConfig
 from tasks.core.learner.distributed import ProcessGroup
 from tasks.core.learner.logprobs import read_logprobs
 from tasks.core.learner.objective import Objective
-from tasks.core.learner.packing import Rollout, pack_rollouts
+from tasks.core.learner.packing import Rollout, pack_rollouts, whole_rollout
 from tasks.core.records.training import PromptInformation
 
 UNMEASURED = InformationConfig(prompts=0)
@@ -68,7 +68,7 @@ def measure_information(
     """Estimate the information for the present policy (collective); None for an empty sample."""
     if not pairs:
         return None
-    sequences = [_behind(prompt, answer) for _, answer in pairs for prompt in prompts]
+    sequences = [whole_rollout(prompt + answer, len(prompt)) for _, answer in pairs for prompt in prompts]
     device = next(policy.parameters()).device
     packs = pack_rollouts(sequences, range(len(sequences)), tokens_per_pack, device, group)
     read = read_logprobs(policy, packs, sequences, objective, group)
@@ -93,13 +93,3 @@ def mutual_information(logprobs: Tensor, own: Sequence[int]) -> PromptInformatio
 def _first_turn(rollout: Rollout) -> tuple[Ids, Ids]:
     first_turn = rollout.policy_positions[rollout.turns == rollout.turns[0]]
     return tuple(rollout.token_ids[: first_turn[0]].tolist()), tuple(rollout.token_ids[first_turn].tolist())
-
-
-def _behind(prompt: Ids, answer: Ids) -> Rollout:
-    return Rollout(
-        token_ids=np.array(prompt + answer, dtype=np.int64),
-        policy_positions=np.arange(len(prompt), len(prompt) + len(answer)),
-        turns=np.zeros(len(answer), dtype=np.int64),
-        engine_logprobs=np.zeros(len(answer), dtype=np.float32),
-        advantage=0.0,
-    )

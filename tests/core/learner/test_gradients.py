@@ -146,23 +146,6 @@ def test_loss_and_gradient_equal_the_naive_ones(
     assert relative_difference(gradients(policy), gradients(naive)) < 1e-5
 
 
-def test_packed_gradients_equal_those_of_one_rollout_at_a_time(
-    make_policy: MakePolicy, make_rollouts: MakeRollouts
-) -> None:
-    config, rollouts = UpdateConfig(), make_rollouts(8)
-    results = []
-    for capacity in (1, 10_000):
-        policy = make_policy()
-        use_packed_attention(policy)
-        packs = pack_rollouts(rollouts, range(8), capacity, torch.device("cpu"))
-        fixed = compute_fixed_logprobs(policy, packs, rollouts, objective_of(config))
-        nudge(policy)
-        backward(policy, fixed.attach(packs), objective_of(config))
-        results.append((len(packs), gradients(policy)))
-    assert [count for count, _ in results] == [8, 1]
-    assert relative_difference(results[1][1], results[0][1]) < 1e-5
-
-
 @pytest.mark.parametrize("passes", ["packed", "single"])
 @pytest.mark.parametrize("importance", ["token", "turn", "trajectory"])
 @pytest.mark.parametrize("pass_tokens", [None, 30, 1])

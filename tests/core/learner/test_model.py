@@ -26,15 +26,20 @@ def tensors() -> tuple[Tensor, Tensor, Tensor]:
     return query, key, value
 
 
-def test_a_rollout_attends_to_itself_only() -> None:
+@pytest.mark.parametrize(("window", "block"), [(None, 1024), (3, 2), (3, 1024)])
+def test_a_token_sees_its_own_rollout_as_far_back_as_a_window_says(
+    window: int | None, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "_BLOCK", block)
     query, key, value = tensors()
-    mixed, _ = packed_attention(nn.Identity(), query, key, value, None, rollout_lengths=LENGTHS, scaling=0.3)
+    how = {"rollout_lengths": LENGTHS, "scaling": 0.3, "sliding_window": window}
+    mixed, _ = packed_attention(nn.Identity(), query, key, value, None, **how)
     start = 0
     for length in LENGTHS:
         own = slice(start, start + length)
         scores = 0.3 * query[0, :, own] @ key[0].repeat_interleave(2, 0)[:, own].transpose(1, 2)
-        scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), float("-inf"))
-        expected = scores.softmax(-1) @ value[0].repeat_interleave(2, 0)[:, own]
+        seen = torch.ones(length, length).tril().bool() & torch.ones(length, length).triu(1 - (window or 99)).bool()
+        expected = scores.masked_fill(~seen, float("-inf")).softmax(-1) @ value[0].repeat_interleave(2, 0)[:, own]
         assert torch.allclose(mixed[0, own].transpose(0, 1), expected, atol=1e-6)
         start += length
 
@@ -67,22 +72,6 @@ def test_the_layout_for_flash_attention_gives_the_same() -> None:
     found = varlen_attention(query, key, value, LENGTHS, 0.3, reference_kernel)
     assert found.shape == expected.shape
     assert torch.allclose(found, expected, atol=1e-6)
-
-
-@pytest.mark.parametrize("block", [2, 1024])
-def test_a_window_hides_what_lies_further_back(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_BLOCK", block)
-    query, key, value = tensors()
-    how = {"rollout_lengths": LENGTHS, "scaling": 0.3, "sliding_window": 3}
-    mixed, _ = packed_attention(nn.Identity(), query, key, value, None, **how)
-    start = 0
-    for length in LENGTHS:
-        own = slice(start, start + length)
-        scores = 0.3 * query[0, :, own] @ key[0].repeat_interleave(2, 0)[:, own].transpose(1, 2)
-        seen = torch.ones(length, length).tril().bool() & torch.ones(length, length).triu(-2).bool()
-        expected = scores.masked_fill(~seen, float("-inf")).softmax(-1) @ value[0].repeat_interleave(2, 0)[:, own]
-        assert torch.allclose(mixed[0, own].transpose(0, 1), expected, atol=1e-6)
-        start += length
 
 
 def test_flash_attention_gets_the_window() -> None:
