@@ -115,7 +115,14 @@ OTHER_CHANGES = {
     "preference": {"advantages.pair_choice": "sampled"},
 }
 """Values that a method needs in place of those."""
-SPEED = {"tokens_per_pack", "logprob_chunk", "fold_adapter", "activation_checkpointing", "distributed"}
+SPEED = {
+    "tokens_per_pack",
+    "share_prefixes",
+    "logprob_chunk",
+    "fold_adapter",
+    "activation_checkpointing",
+    "distributed",
+}
 """Knobs of `update` that decide about memory and the order of sums, and make no other method."""
 OPTIMIZER = {
     "update.epochs",

@@ -343,11 +343,7 @@ def _one_at_a_time(
 
 
 def _weighted(
-    policy: nn.Module,
-    pass_: Pass,
-    objective: Objective,
-    weights: Sequence[Tensor | None],
-    stats: PackStats | None,
+    policy: nn.Module, pass_: Pass, objective: Objective, weights: Sequence[Tensor | None], stats: PackStats | None
 ) -> tuple[Tensor, PackStats | None]:
     """Return the sum [] of a pass's log-probs and entropies by `weights`, [P] for each, or [0] in a pass of padding."""
     values = objective.of_pass(policy, pass_)[:2]

@@ -1,4 +1,6 @@
-"""The first importance weights of a bfloat16 policy, on kernels whose rounding depends on a pack's shape."""
+"""A bfloat16 policy: its first importance weights, on kernels whose rounding depends on a pack's shape, and all of its
+weights, which train as in float32 in steps that bfloat16 cannot hold.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,13 +13,18 @@ from torch.nn.functional import linear
 from tasks.core.config.policy import PolicyConfig
 from tasks.core.config.update import UpdateConfig
 from tasks.core.learner import learner
-from tasks.core.learner.learner import make_learner, update
+from tasks.core.learner.learner import Learner, make_learner, update
 from tasks.core.learner.packing import Rollout
 from tasks.core.policies.loading import trainable_policy, trained_tensors
 from tests.tiny_models import tiny_qwen2
 
+MakePolicy = Callable[..., nn.Module]
 MakeRollouts = Callable[..., list[Rollout]]
 CONFIG = UpdateConfig(minibatch=8, tokens_per_pack=64, learning_rate=1e-5, fold_adapter=False)
+
+SMALL_STEPS = UpdateConfig(
+    minibatch=4, tokens_per_pack=64, learning_rate=3e-6, epochs=8, weight_decay=0.0, betas=(0.5, 0.9)
+)
 
 
 def sum_by_shape(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -74,3 +81,28 @@ def test_every_rollout_has_its_fixed_log_probs_whatever_the_minibatches(
 ) -> None:
     found = update(make_learner(make_policy(), CONFIG), make_rollouts(rollouts), CONFIG, temperature=1.0, seed=0)
     assert [len(one) for one in found.old_logprobs] == [len(one.policy_positions) for one in make_rollouts(rollouts)]
+
+
+def trained(policy: nn.Module, rollouts: list[Rollout], config: UpdateConfig = SMALL_STEPS) -> Learner:
+    learner = make_learner(policy, config)
+    update(learner, rollouts, config, temperature=1.0, seed=0)
+    return learner
+
+
+def flat(weights: list[nn.Parameter]) -> Tensor:
+    return torch.cat([weight.detach().float().flatten() for weight in weights])
+
+
+def test_bfloat16_weights_go_where_float32_weights_go(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
+    """Both start from the same values, which bfloat16 can hold."""
+    rollouts, start = make_rollouts(8), make_policy("full", "bfloat16")
+    exact = make_policy("full")
+    exact.load_state_dict({name: tensor.float() for name, tensor in start.state_dict().items()})
+    before = flat(list(exact.parameters()))
+    low, high = trained(start, rollouts), trained(exact, rollouts)
+    moved, expected = flat(low.stepped) - before, flat(high.stepped) - before
+    assert moved.norm() == pytest.approx(float(expected.norm()), rel=0.05)
+    assert nn.functional.cosine_similarity(moved, expected, dim=0) > 0.9
+    assert {weight.dtype for weight in start.parameters()} == {torch.bfloat16}
+    assert torch.equal(flat(list(start.parameters())), flat(low.stepped).bfloat16().float())
+    assert high.masters == {}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tasks.core.config.update import CriticConfig, UpdateConfig
-from tasks.core.learner.checkpoint import restore_optimizer, save_learner
+from tasks.core.learner.checkpoint import save_learner
 from tasks.core.learner.critic import (
     CREDIT_RULES,
     MAX_GRAD_NORM,
@@ -29,8 +29,6 @@ from tasks.core.learner.critic import (
 )
 from tasks.core.learner.learner import Learner, make_learner, update
 from tasks.core.learner.packing import Rollout
-from tasks.core.policies.loading import load_weights
-from tasks.core.records.files import digest
 from tests.core.learner.test_objective import logprobs
 
 MakePolicy = Callable[..., nn.Module]
@@ -279,29 +277,6 @@ def test_the_critic_warms_up_alone(make_policy: MakePolicy, make_rollouts: MakeR
     stats = update(learner, rollouts, config, temperature=1.0, seed=0)
     assert not torch.equal(weights(learner.policy), before[0])
     assert (learner.optimizer_steps, stats.optimizer_steps, critic.optimizer_steps, critic.updates) == (4, 4, 8, 2)
-
-
-def test_a_resumed_critic_goes_on_as_an_uninterrupted_one(
-    make_policy: MakePolicy, make_rollouts: MakeRollouts, tmp_path: Path
-) -> None:
-    config = settings(warmup_iterations=1)
-    assert config.critic is not None
-    first, second = with_returns(make_rollouts(10, 1)), with_returns(make_rollouts(10, 2))
-    learner = learner_with(make_policy, config)
-    train(learner, first, config, seed=1)
-    save_learner(learner, tmp_path / "half")
-    train(learner, second, config, seed=2)
-    save_learner(learner, tmp_path / "whole")
-
-    policy = make_policy()
-    load_weights(policy, tmp_path / "half")
-    resumed = make_learner(policy, config)
-    restore_optimizer(resumed, tmp_path / "half")
-    resumed.critic = make_critic(HIDDEN, config.critic, CPU, seed=99)
-    restore_critic(resumed.critic, tmp_path / "half")
-    train(resumed, second, config, seed=2)
-    save_learner(resumed, tmp_path / "resumed")
-    assert digest(tmp_path / "resumed") == digest(tmp_path / "whole") != digest(tmp_path / "half")
 
 
 def test_a_critic_of_another_policy_is_refused(make_policy: MakePolicy, tmp_path: Path) -> None:

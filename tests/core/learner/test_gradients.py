@@ -66,13 +66,7 @@ def naive_objective(new: Tensor, old: Tensor, behaviour: Tensor, rollout: Rollou
 
 
 def naive_loss(
-    policy: nn.Module,
-    old: nn.Module,
-    base: nn.Module,
-    rollouts: list[Rollout],
-    config: UpdateConfig,
-    *,
-    corrects: bool,
+    policy: nn.Module, old: nn.Module, base: nn.Module, rollouts: list[Rollout], config: UpdateConfig, *, corrects: bool
 ) -> Tensor:
     total = torch.zeros((), dtype=torch.float64)
     for rollout in rollouts:

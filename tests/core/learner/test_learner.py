@@ -6,10 +6,12 @@ from typing import Literal
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
-from tasks.core.config.update import KlStop, UpdateConfig
+from tasks.core.config.update import CriticConfig, KlStop, UpdateConfig
 from tasks.core.learner.checkpoint import restore_optimizer, save_learner
+from tasks.core.learner.critic import make_critic, restore_critic
 from tasks.core.learner.distributed import SINGLE
 from tasks.core.learner.learner import Learner, UpdateDiverged, learning_rate, make_learner, optimizer_step, update
 from tasks.core.learner.logprobs import compute_fixed_logprobs
@@ -28,25 +30,38 @@ def train(learner: Learner, rollouts: list[Rollout], seed: int = 0, config: Upda
     return [step.loss for step in update(learner, rollouts, config, temperature=1.0, seed=seed).steps]
 
 
+@pytest.mark.parametrize("kind", ["adapter", "critic", "bfloat16"])
 def test_a_resumed_learner_writes_the_bytes_of_an_uninterrupted_one(
-    make_policy: MakePolicy, make_rollouts: MakeRollouts, tmp_path: Path
+    make_policy: MakePolicy, make_rollouts: MakeRollouts, tmp_path: Path, kind: str
 ) -> None:
-    first, second = make_rollouts(10, 1), make_rollouts(10, 2)
-    learner = make_learner(make_policy(), CONFIG)
-    train(learner, first, seed=1)
-    save_learner(learner, tmp_path / "half")
-    train(learner, second, seed=2)
-    save_learner(learner, tmp_path / "whole")
+    """A critic warms up meanwhile; steps of all weights are smaller than bfloat16 can hold."""
+    critic = CriticConfig(warmup_iterations=1, learning_rate=1e-2) if kind == "critic" else None
+    rate, made = (3e-6, ("full", "bfloat16")) if kind == "bfloat16" else (1e-2, ())
+    config = CONFIG.model_copy(update={"critic": critic, "learning_rate": rate})
 
-    policy = make_policy()
-    load_weights(policy, tmp_path / "half")
-    resumed = make_learner(policy, CONFIG)
-    restore_optimizer(resumed, tmp_path / "half")
-    assert resumed.optimizer_steps == 6
-    train(resumed, second, seed=2)
+    def learner_on(checkpoint: Path | None) -> Learner:
+        policy = make_policy(*made)
+        if checkpoint is not None:
+            load_weights(policy, checkpoint)
+        learner = make_learner(policy, config)
+        learner.critic = critic and make_critic(16, critic, torch.device("cpu"), seed=4 if checkpoint is None else 99)
+        if checkpoint is not None:
+            restore_optimizer(learner, checkpoint)
+            if learner.critic is not None:
+                restore_critic(learner.critic, checkpoint)
+        return learner
+
+    first, second, learner = make_rollouts(10, 1), make_rollouts(10, 2), learner_on(None)
+    train(learner, first, 1, config)
+    save_learner(learner, tmp_path / "half")
+    train(learner, second, 2, config)
+    save_learner(learner, tmp_path / "whole")
+    resumed = learner_on(tmp_path / "half")
+    assert resumed.optimizer_steps == (0 if kind == "critic" else 6)
+    train(resumed, second, 2, config)
     save_learner(resumed, tmp_path / "resumed")
-    assert digest(tmp_path / "resumed") == digest(tmp_path / "whole")
-    assert digest(tmp_path / "half") != digest(tmp_path / "whole")
+    assert digest(tmp_path / "resumed") == digest(tmp_path / "whole") != digest(tmp_path / "half")
+    assert {tensor.dtype for tensor in load_file(tmp_path / "half/optimizer.safetensors").values()} == {torch.float32}
 
 
 def test_training_raises_the_probability_of_what_was_better(

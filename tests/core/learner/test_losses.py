@@ -40,6 +40,8 @@ def by_rollout(log_ratios: Tensor, advantages: list[float], config: LossConfig, 
 )
 def test_units(importance: str, expected: list[int]) -> None:
     assert UNITS[importance](ROLLOUT_IDS, TURNS).tolist() == expected
+    last_and_first = UNITS["turn"](torch.tensor([0, 0, 1, 1]), torch.tensor([0, 0, 0, 0]))
+    assert last_and_first.tolist() == [0, 0, 1, 1], "the last turn of one rollout and the first of the next"
 
 
 @pytest.mark.parametrize(("importance", "count"), [("token", 6), ("turn", 5), ("trajectory", 2)])
@@ -48,10 +50,6 @@ def test_units_have_the_rollouts_of_their_tokens_whoever_counts_them(importance:
     given = importance_units(importance, ROLLOUT_IDS, TURNS, count)
     assert torch.equal(counted.rollout_ids, given.rollout_ids)
     assert torch.equal(counted.rollout_ids[counted.ids], ROLLOUT_IDS)
-
-
-def test_the_last_turn_of_one_rollout_and_the_first_of_the_next_are_two_units() -> None:
-    assert UNITS["turn"](torch.tensor([0, 0, 1, 1]), torch.tensor([0, 0, 0, 0])).tolist() == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,7 @@ from tasks.core.config.update import LossConfig, UpdateConfig
 from tasks.core.learner.distributed import SINGLE
 from tasks.core.learner.learner import backward, make_learner, update
 from tasks.core.learner.logprobs import compute_fixed_logprobs
-from tasks.core.learner.losses import (
-    averaged,
-    importance_units,
-    mean_by_unit,
-    turn_discounts,
-    unit_weights,
-)
+from tasks.core.learner.losses import averaged, importance_units, mean_by_unit, turn_discounts, unit_weights
 from tasks.core.learner.model import use_packed_attention
 from tasks.core.learner.objective import Objective, read_stats
 from tasks.core.learner.packing import Rollout, bundles, pack_rollouts

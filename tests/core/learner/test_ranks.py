@@ -47,11 +47,7 @@ TO_BE_KILLED_IN = 30
 
 def job_params(steps: int = FEW_STEPS) -> Params:
     return make_params(
-        tokens_per_pack=40,
-        learning_rate=1e-3,
-        epochs=steps // 3,
-        kl_stop={"limit": 1e6},
-        distributed={"ranks": 2},
+        tokens_per_pack=40, learning_rate=1e-3, epochs=steps // 3, kl_stop={"limit": 1e6}, distributed={"ranks": 2}
     )
 
 
