@@ -1,7 +1,7 @@
 """The machines that work for a run at the moment, in a file for `loopline watch`. Relative to the checkout."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -11,29 +11,26 @@ from tasks.core.records.files import ArtifactError, read_json, write_json
 HOSTS = Path(".loopline/hosts.json")
 
 
-class ShownHosts:
-    """The file, while work is done elsewhere."""
-
-    def __init__(self, root: Path) -> None:
-        self._file, self._shown = root / HOSTS, dict[str, str]()
-
-    def show(self, hosts: Mapping[str, str]) -> None:
-        """Write what each machine, by name, does. A disk that is full stops no work."""
-        if hosts != self._shown:
-            self._shown = dict(hosts)
-            with suppress(OSError):
-                write_json(self._file, {"process": find_process(os.getpid()), "hosts": self._shown})
-
-
 @contextmanager
-def shown_hosts(root: Path | None = None) -> Iterator[ShownHosts]:
-    """Yield the file of the checkout at `root` (the current folder); remove it after the block."""
-    shown = ShownHosts(root or Path.cwd())
+def shown_hosts(root: Path | None = None) -> Iterator[Callable[[Mapping[str, str]], None]]:
+    """Yield what writes what each machine, by name, does; remove the file of the checkout (the current one) after it.
+
+    A disk that is full stops no work.
+    """
+    file, shown = (root or Path.cwd()) / HOSTS, dict[str, str]()
+
+    def show(hosts: Mapping[str, str]) -> None:
+        if hosts != shown:
+            shown.clear()
+            shown.update(hosts)
+            with suppress(OSError):
+                write_json(file, {"process": find_process(os.getpid()), "hosts": shown})
+
     try:
-        yield shown
+        yield show
     finally:
         with suppress(OSError):
-            shown._file.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
 
 
 def hosts_at_work(root: Path) -> dict[str, str]:

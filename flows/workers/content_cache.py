@@ -1,25 +1,92 @@
-"""Files that came from the pipeline's machine, kept by their SHA-256 for all processes of a host. Knows no Ray."""
+"""The folders that a shard needs, by content, and where a host without them has them. Knows no Ray.
 
+Files that came from the pipeline's machine are kept by their SHA-256 for all processes of a host.
+"""
+
+import dataclasses
 import fcntl
 import logging
 import os
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 from flows.errors import DISK_FAULTS
-from flows.workers.needed_folders import NeededFile, NeededFolder
 from tasks.core.processes.running import exists
-from tasks.core.records.files import ArtifactError, digest, replacing
+from tasks.core.records.files import ArtifactError, digest, remembered_digest, replacing
 
+T = TypeVar("T")
 Sent = Mapping[str, Callable[[], Iterable[bytes]]]
 """By a file's SHA-256, a function that yields the file's bytes in pieces."""
 _PART = ".part"
 """End of the name of a file that has not come whole."""
 _log = logging.getLogger(__name__)
+
+
+class NeededFile(NamedTuple):
+    """A file of a needed folder."""
+
+    name: str
+    """Its path in the folder, with slashes."""
+    sha256: str
+
+
+@dataclass(frozen=True)
+class NeededFolder:
+    """A folder on the pipeline's machine. Can be pickled."""
+
+    path: Path
+    files: tuple[NeededFile, ...]
+
+    @classmethod
+    def of(cls, path: Path, without: Collection[str] = ()) -> "NeededFolder":
+        """Return the folder as it is now, without files of these names."""
+        files = sorted(file for file in path.rglob("*") if file.is_file() and file.name not in without)
+        return cls(
+            path, tuple(NeededFile(file.relative_to(path).as_posix(), remembered_digest(file)) for file in files)
+        )
+
+    def is_here(self) -> bool:
+        """Return whether this machine has the folder at the same path with all of its files."""
+        try:
+            return self.path.is_dir() and all(remembered_digest(self.path / name) == sha for name, sha in self.files)
+        except OSError:
+            return False
+
+
+def folders_in(*values: Any) -> list[Path]:
+    """Return the folders that exist among the paths that dataclasses, or dataclasses in them, hold; each once."""
+    return list(dict.fromkeys(path for value in values for path in _paths(value) if path.is_dir()))
+
+
+def moved(value: T, places: Mapping[Path, Path]) -> T:
+    """Return `value` with its paths, and those of dataclasses in it, as `places` maps the folder nearest above each."""
+    if isinstance(value, Path):
+        above = [folder for folder in places if value.is_relative_to(folder)]
+        nearest = max(above, key=lambda folder: len(folder.parts), default=None)
+        return value if nearest is None else places[nearest] / os.path.relpath(value, nearest)  # type: ignore[return-value]
+    if not _is_dataclass(value):
+        return value
+    held = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}  # type: ignore[arg-type]
+    changed = {name: new for name, old in held.items() if (new := moved(old, places)) is not old}
+    return dataclasses.replace(value, **changed) if changed else value  # type: ignore[type-var]
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    if isinstance(value, Path):
+        yield value
+    elif _is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _paths(getattr(value, field.name))
+
+
+def _is_dataclass(value: Any) -> bool:
+    return dataclasses.is_dataclass(value) and not isinstance(value, type)
 
 
 def cache_folder() -> Path:

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from flows.hosts_at_work import shown_hosts
-from flows.workers.environment import environment
-from flows.workers.needed_folders import NeededFolder, folders_in
+from flows.workers.content_cache import NeededFolder, folders_in
 from flows.workers.ray_room import ClusterUnavailable, Room, shards_on, workers_on
-from flows.workers.remote_task import CODE, DEATHS, Missing, RemoteTask, WorkerDied, run_remote
+from flows.workers.remote_task import CODE, DEATHS, Missing, RemoteTask, WorkerDied, environment, run_remote
 from tasks.core.config.machines import MachinesConfig, RayConfig
 from tasks.core.policies.checkpoint_files import OPTIMIZER
 from tasks.core.processes.resources import CORES_VARIABLE
@@ -176,7 +175,7 @@ class _Playing:
                         time.sleep(POLL_S)
                         if time.monotonic() - looked_at >= LOOK_S:
                             self._room.look(nodes := ray.nodes())
-                            hosts.show(shards_on(nodes, available_resources_per_node(), self._room.config))
+                            hosts(shards_on(nodes, available_resources_per_node(), self._room.config))
                             looked_at = time.monotonic()
                     for reference in done:
                         place = running.pop(reference)

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from flows.errors import StageFailed
 from flows.hosts_at_work import shown_hosts
-from flows.workers.needed_folders import NeededFile, NeededFolder
+from flows.workers.content_cache import NeededFile, NeededFolder
 from flows.workers.ray_cluster import LOOK_S, POLL_S, Cluster, run_on_ray
 from flows.workers.ray_room import ClusterUnavailable, Room, name_of, workers_on
 from flows.workers.remote_task import Missing, RemoteTask
@@ -59,7 +59,7 @@ def train_on_ray(
                 ranks.start(group, number // each, gpus=gpus)
             main, *_ = ranks.do([cluster.complete(task_of(meeting_point, item), needs) for item in items])
             _log.warning("%s: training on %s", label, ", ".join(map(name_of, nodes)))
-            shown.show({name_of(node): "trains" for node in nodes})
+            shown({name_of(node): "trains" for node in nodes})
             items = [replace(item, main=main) for item in items]
             ranks.do([cluster.complete(task_of(train_rank, item), needs) for item in items])
         finally:

@@ -1,20 +1,20 @@
 """Work on an item that was sent to another process or machine. Knows neither Ray nor Prefect."""
 
 import os
+import platform
 import socket
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from flows.dag.stage_code import InUse, code_version
 from flows.dag.stages import find_stage
 from flows.errors import StageFailed, is_expected, picklable_error
-from flows.workers.content_cache import ContentCache, OwnProject, Sent, cache_folder
-from flows.workers.environment import difference, environment
-from flows.workers.needed_folders import NeededFolder, moved
+from flows.workers.content_cache import ContentCache, NeededFolder, OwnProject, Sent, cache_folder, moved
 from tasks.core.config.section import Section
 from tasks.core.interfaces.stage import ProcessCache, StageContext, WorkItem
 from tasks.core.processes.resources import spare_old_objects
@@ -22,6 +22,8 @@ from tasks.core.records.layout import Layout
 
 CODE = Path(__file__).resolve().parents[2]
 """The folder of the code that this process runs."""
+PACKAGES = ("loopline", "torch", "transformers")
+"""What a worker must have in common with the pipeline, besides the code and Python, to play the same rollouts."""
 DEATHS = 3
 """Times that a shard whose worker dies is begun again."""
 
@@ -83,6 +85,29 @@ def run_remote(task: RemoteTask, sent: Sent | None = None) -> Any:
         if is_expected(error):
             raise picklable_error(error) from None
         raise RuntimeError(f"in a worker on {socket.gethostname()}:\n{traceback.format_exc()}") from None
+
+
+def environment() -> dict[str, str]:
+    """Return the versions of this process's Python and packages."""
+    found = {"Python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def difference(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str | None:
+    """Return the first difference of a worker from the pipeline in words, None if there is none.
+
+    A build is none: a pipeline without a GPU may have workers with one ("2.9.1+cpu" and "2.9.1+cu128").
+    """
+    for name, wanted in ours.items():
+        found = theirs.get(name, "none")
+        if found.partition("+")[0] != wanted.partition("+")[0]:
+            return f"{name} {found}, the pipeline has {wanted}"
+    return None
 
 
 def close_process_cache() -> None:

@@ -104,7 +104,7 @@ def test_what_the_run_before_left_is_not_shown(again: str, layout: Layout) -> No
 def test_machines_are_shown_while_the_process_that_uses_them_lives(layout: Layout) -> None:
     with shown_hosts(layout.root) as shown:
         for count in (1, 2):
-            shown.show({"a": "trains, rank 0", "b (10.0.0.2)": f"plays {count} shards"})
+            shown({"a": "trains, rank 0", "b (10.0.0.2)": f"plays {count} shards"})
         assert page(read_progress(layout.root)).splitlines()[2:] == [
             "  a: trains, rank 0",
             "  b (10.0.0.2): plays 2 shards",

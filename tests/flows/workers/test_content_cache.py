@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.workers.content_cache import ContentCache, OwnProject
-from flows.workers.needed_folders import NeededFile, NeededFolder, folders_in, moved
+from flows.workers.content_cache import ContentCache, NeededFile, NeededFolder, OwnProject, folders_in, moved
 from tasks.core.records.files import ArtifactError, fingerprint
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import chdir
+from contextlib import chdir, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,12 +28,11 @@ from ray.cluster_utils import Cluster
 from flows.dag.stages import find_stage
 from flows.errors import StageFailed
 from flows.runners.prefect_server import prefect_api
-from flows.workers import ray_cluster, shard_executor
-from flows.workers.executors import ranks_of
-from flows.workers.needed_folders import NeededFolder
+from flows.workers import executors, ray_cluster
+from flows.workers.content_cache import NeededFolder
+from flows.workers.executors import ShardExecutor, ranks_of
 from flows.workers.ray_cluster import ClusterUnavailable
 from flows.workers.remote_task import WorkerDied
-from flows.workers.shard_executor import ShardExecutor
 from tasks.core.config.machines import MachinesConfig, RayConfig
 from tasks.core.config.params import Params, ParamsError, parse_params
 from tasks.core.config.stage_inputs import CollectionInputs, UpdateInputs
@@ -260,7 +259,9 @@ def context(
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     cache, config = ProcessCache(), MachinesConfig(ray=RayConfig(address=address))
     layout, inputs = Layout(tmp_path_factory.mktemp("context")), CollectionInputs.of(parameters())
-    executor = ShardExecutor(COLLECT, lambda kept: kept.get("ray", config, lambda: ray_cluster.Cluster(config)))
+    executor = ShardExecutor(
+        COLLECT, lambda kept: kept.get("ray", config, lambda: ray_cluster.Cluster(config)), lambda _: nullcontext()
+    )
     yield StageContext(layout, inputs, "i001", cache, executor)
     cache.close()
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
@@ -317,7 +318,7 @@ def test_a_shard_that_no_worker_survives_is_named(
 
 
 def test_other_code_than_the_pipelines_is_refused(context: StageContext[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_executor, "code_version", lambda *_: "another")
+    monkeypatch.setattr(executors, "code_version", lambda *_: "another")
     with pytest.raises(StageFailed, match=r"collect_rollouts: the code in .* is not the pipeline's"):
         context.executor.map(doubled, context, [Piece(1)])
 

@@ -7,9 +7,8 @@ import pytest
 
 from flows.errors import StageFailed
 from flows.workers import remote_task
-from flows.workers.environment import difference, environment
 from flows.workers.ray_room import ClusterUnavailable, Room, shards_on, workers_on
-from flows.workers.remote_task import RemoteTask, run_remote
+from flows.workers.remote_task import RemoteTask, difference, environment, run_remote
 from tasks.core.config.machines import RayConfig
 from tasks.core.config.params import parse_params
 from tasks.core.config.stage_inputs import CollectionInputs
