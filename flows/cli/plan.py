@@ -112,7 +112,7 @@ def _figures(plan: Plan) -> dict[str, Any]:
 
 def _api_figures(plan: Plan, rates: Rates) -> dict[str, Any]:
     """Return the figures of a model that is scored behind an API, by our tokenizer and without a cache."""
-    from tasks.core.capacity.api_cost import api_cost
+    from tasks.core.capacity.workload import api_cost
 
     found, load = api_cost(plan.load, rates), plan.load
     return {

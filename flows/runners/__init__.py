@@ -2,8 +2,8 @@
 
     plain_runner     in this process, once: a stage of `dvc repro`, a study's run
     prefect_runner   the same as a task run of Prefect's, with retries
-    warm_run         the same in one warm flow run, which MLflow and Prefect's page show as it goes (run_artifacts.py)
-    run_log          what a stage prints, in the logs of its Prefect run too
+    warm_run         the same in one warm flow run, which MLflow and Prefect's page show as it goes
+    run_artifacts    what that page shows, and what a stage prints in the logs of its run
     async_collector  a second process of the warm run, which plays the next rollouts during an update
     pipeline         `loopline run`: all stages by one of these
     single_stage     `python -m flows.stage`: one stage of `dvc repro`, here

@@ -3,10 +3,13 @@
 DVC's own reproduce loop decides what runs and writes dvc.lock, so `dvc repro` and this command can take turns.
 """
 
+import os
 import sys
 from concurrent.futures import Future
 from importlib import import_module
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from flows.dag.checkout_lock import Waiting, checkout_lock
 from flows.dag.dvc_seam import Outcome, PipelineFailed, reproduce
@@ -14,7 +17,7 @@ from flows.dag.stages import check_key, find_stage
 from flows.dag.version_stages import require_named_files
 from flows.errors import in_words
 from flows.runners.plain_runner import PlainRunner
-from flows.runners.prefect_server import prefect_api
+from flows.runners.prefect_server import ServerError, prefect_api
 from tasks.core.config.dag import iteration_key
 from tasks.core.config.params import ParamsError, load_params
 from tasks.core.interfaces.stage import ProcessCache
@@ -47,15 +50,19 @@ def run_without_prefect(root: Path, targets: list[str], waiting: Waiting | None 
 
 
 def _load_flow() -> None:
-    """Import what a flow run needs: Prefect's client and all, 2 s."""
-    import_module("flows.runners.warm_run")
+    """Import what a flow run needs: Prefect's client and all, 2 s. Raises ServerError naming a setting that is none."""
+    try:
+        import_module("flows.runners.warm_run")
+    except ValidationError as error:
+        wrong = {str(fault["input"]) for fault in error.errors()}
+        named = [name for name, value in os.environ.items() if name.startswith("PREFECT_") and value in wrong]
+        raise ServerError(f"{', '.join(named) or 'Prefect'}: {error.errors()[0]['msg']}") from None
 
 
 def _run_flow(root: Path, targets: list[str], sequential: bool) -> dict[str, Outcome]:
     from prefect import flow
 
-    from flows.runners.run_artifacts import SERVER_FAULTS
-    from flows.runners.run_log import deliver_reports
+    from flows.runners.run_artifacts import SERVER_FAULTS, deliver_reports
     from flows.runners.warm_run import bring_up_to_date, final_state
 
     done: Future[dict[str, Outcome]] = Future()

@@ -19,7 +19,7 @@ from flows.dag.recorded import recorded_digest
 from flows.dag.stages import STAGES, Stage, find_stage, stage_label
 from flows.errors import may_pass
 from flows.runners.plain_runner import PlainRunner
-from flows.runners.run_log import keep_prefects_lines_from_the_console
+from flows.runners.run_artifacts import keep_prefects_lines_from_the_console
 from flows.workers.executors import executor_of
 from tasks.core.config.params import Params
 from tasks.core.interfaces.stage import Executor, ProcessCache

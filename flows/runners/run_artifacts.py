@@ -1,20 +1,26 @@
-"""Artifacts of a flow run in Prefect's UI, besides its task runs: progress, warnings, outcomes, scores; and events.
+"""What Prefect's UI shows of a flow run besides its task runs: progress, warnings, outcomes, scores, events and lines.
 
 A server that is down must not stop a run that DVC can finish, so after the first report that failed
 nothing more is reported. Imports Prefect: import this module late.
 """
 
+import builtins
+import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, Literal
 
 from httpx import HTTPError
 from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
 from prefect.events import emit_event
+from prefect.events.worker import EventsWorker
 from prefect.exceptions import PrefectException
+from prefect.logging import get_run_logger
+from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL
 
 from flows.dag.dvc_seam import Outcome
@@ -31,6 +37,9 @@ Happened = Literal["collapse-warned", "champion-changed", "schedule-skipped"]
 SERVER_FAULTS = (HTTPError, PrefectException, OSError)
 """Errors that a call of Prefect's client raises, once it has tried often enough, when the server is down."""
 _PATIENCE_S = 2.0
+DELIVERY_S = 60
+_OURS = ("flows", "tasks")
+"""Loggers whose records are of the stage, in whatever thread of this process they arise."""
 
 
 class RunPage:
@@ -107,23 +116,15 @@ def outcome_rows(outcomes: Mapping[str, Outcome]) -> list[dict[str, Any]]:
 def score_rows(scores: Scores) -> Iterator[dict[str, Any]]:
     """Yield the row of a split, and the row at the training budget where the split was played at that budget too."""
     found = scores.training_budget
-    if found is None:
-        yield _score_row(scores.split, scores, scores)
-        return
-    yield _score_row(f"{scores.split}, {found.test_limits.in_words}", scores, scores)
-    if found.played_again:
-        yield _score_row(f"{scores.split}, {found.limits.in_words} (training budget)", scores, found)
-
-
-def _score_row(name: str, of: Scores, scores: PairedScores) -> dict[str, Any]:
-    figures = {
-        "TGC": scores.tgc,
-        "SGC": scores.sgc,
-        "base TGC": scores.base_tgc,
-        "base SGC": scores.base_sgc,
-    }
-    rounded = {name: round(value, 1) for name, value in figures.items()}
-    return {"split": name, "policy of iteration": of.iteration, **rounded}
+    rows: list[tuple[str, PairedScores]] = [(scores.split, scores)]
+    if found is not None:
+        rows = [(f"{scores.split}, {found.test_limits.in_words}", scores)]
+        if found.played_again:
+            rows.append((f"{scores.split}, {found.limits.in_words} (training budget)", found))
+    for name, of in rows:
+        figures = {"TGC": of.tgc, "SGC": of.sgc, "base TGC": of.base_tgc, "base SGC": of.base_sgc}
+        rounded = {kind: round(value, 1) for kind, value in figures.items()}
+        yield {"split": name, "policy of iteration": scores.iteration, **rounded}
 
 
 def tell(happened: Happened, text: str, root: Path, **facts: Any) -> None:
@@ -140,3 +141,56 @@ def tell(happened: Happened, text: str, root: Path, **facts: Any) -> None:
         "prefect.resource.name": root.resolve().name,
     }
     emit_event(event=f"loopline.{happened}", resource=resource, payload={"text": text, **facts})
+
+
+def keep_prefects_lines_from_the_console() -> None:
+    """Have Prefect's own lines on runs, tracebacks among them, in its logs alone; the commands say what failed."""
+    for name in ("prefect.task_runs", "prefect.flow_runs"):
+        logger = logging.getLogger(name)
+        logger.propagate = False
+        logger.setLevel(logging.INFO)
+
+
+@contextmanager
+def lines_in_run_log() -> Iterator[None]:
+    """Send what is printed and logged in the block to the logs of the present run; the console has it as always."""
+    to_run, plain = _RunLog(), builtins.print
+
+    def printed(*values: Any, sep: str | None = " ", file: Any = None, **how: Any) -> None:
+        plain(*values, sep=sep, file=file, **how)
+        if file in (None, sys.stdout, sys.stderr):
+            to_run.say(logging.INFO, (" " if sep is None else sep).join(map(str, values)))
+
+    builtins.print = printed
+    for name in _OURS:
+        logging.getLogger(name).addHandler(to_run)
+    try:
+        yield
+    finally:
+        builtins.print = plain
+        for name in _OURS:
+            logging.getLogger(name).removeHandler(to_run)
+
+
+class _RunLog(logging.Handler):
+    """Passes lines and records on to the logs of the run that it is made in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._log, self._context = get_run_logger(), copy_context()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.say(record.levelno, record.getMessage(), record.exc_info)
+
+    def say(self, level: int, line: str, exc_info: Any = None) -> None:
+        """Log a line. Threads of the stage's own do not know the server's address, so the run's context says it."""
+        self._context.copy().run(self._log.log, level, "%s", line, exc_info=exc_info)
+
+
+def deliver_reports() -> None:
+    """Wait until the server has the lines and events that were said, for a minute each at most.
+
+    Prefect itself gives them five seconds, which a server on a busy machine needs for one of them.
+    """
+    for service in (APILogWorker, EventsWorker):
+        service.drain_all(timeout=DELIVERY_S, at_exit=False)

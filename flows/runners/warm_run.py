@@ -16,8 +16,7 @@ from flows.dag.dvc_seam import Outcome, reproduce, summary
 from flows.dag.stages import STAGES, find_stage, stage_label
 from flows.runners.async_collector import AsyncCollector, can_overlap
 from flows.runners.prefect_runner import PrefectRunner
-from flows.runners.run_artifacts import RunPage
-from flows.runners.run_log import lines_in_run_log
+from flows.runners.run_artifacts import RunPage, lines_in_run_log
 from tasks.core.config.params import load_params
 from tasks.core.interfaces.stage import ProcessCache, StageContext
 from tasks.core.records.run_manifest import recorded_params

@@ -198,21 +198,12 @@ def forward_flops(
 ) -> float:
     """Return FLOPs of a forward pass over sequences of `lengths` tokens, with the head on `policy_tokens` of them only.
 
-    The result is the same whether they are packed, unpadded or in rows of their own: no padding is counted.
+    The result is the same whether they are packed, unpadded or in rows of their own: no padding is counted. It is that
+    of generating them, too, if no cache is evicted: every token passes the model once.
     """
     sizes = list(lengths)
     adapter = 2.0 * adapter_parameters(shape, lora) * sum(sizes) if lora else 0.0
     return _matrices(shape) * sum(sizes) + adapter + _attention(shape, sizes) + _head(shape, policy_tokens)
-
-
-def generation_flops(
-    shape: ModelShape, lengths: Iterable[int], sampled_tokens: int, lora: LoraSettings | None = None
-) -> float:
-    """Return FLOPs to generate episodes of `lengths` tokens, `sampled_tokens` of them in all, if no cache is evicted.
-
-    Every token passes the model once (prefix caching over the turns); each evicted prefix costs another forward pass.
-    """
-    return forward_flops(shape, lengths, sampled_tokens, lora)
 
 
 def training_flops(

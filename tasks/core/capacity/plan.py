@@ -12,7 +12,7 @@ from typing import Any
 from tasks.core.capacity.flops import (
     ModelShape,
     adapter_parameters,
-    generation_flops,
+    forward_flops,
     parameters,
     update_flops,
 )
@@ -125,12 +125,10 @@ def make_plan(
     engines = _engines(params, shape, hardware, gpus, load.episodes.tokens)
     kind = "cpu" if hardware is HARDWARE["cpu"] else "cuda"
     memory = memory_of(inputs, config, kind, ranks=gpus, tensor_parallel=engines.tensor_parallel)
-    live, flops = (
-        max(0, min(params.collection.max_concurrent_episodes, engines.room)),
-        _update_flops(load, params, shape),
-    )
+    live = max(0, min(params.collection.max_concurrent_episodes, engines.room))
+    flops = _update_flops(load, params, shape)
     played = {"collection": load.collected, "evaluation": load.evaluated, "scoring": load.scored}
-    each = generation_flops(shape, [round(load.episodes.tokens)], round(load.episodes.sampled), lora)
+    each = forward_flops(shape, [round(load.episodes.tokens)], round(load.episodes.sampled), lora)
     shared = params.engine.kind.shared_device(params.engine.own)
     learner = memory.learner.total if params.iterations else None
     return Plan(

@@ -1,7 +1,9 @@
-"""Episodes and tokens of a profile."""
+"""Episodes and tokens of a profile, and what they cost behind an API."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from tasks.core.config.engine import Rates
 from tasks.core.config.params import Params
 from tasks.core.config.splits import TEST_SPLITS, Split
 from tasks.core.config.stage_inputs import MemoryInputs, ScoringInputs
@@ -60,6 +62,32 @@ def workload(params: Params, episodes: MeanEpisode | None = None) -> Workload:
         evaluated=_tasks(params, "dev", params.evaluation.scenarios) * params.evaluation.rollouts_per_task,
         scored=splits * params.scoring.rollouts_per_task * plays,
     )
+
+
+class ApiCost(NamedTuple):
+    """Tokens as our tokenizer counts them (the provider's counts differ), dollars without a cache, and minutes.
+
+    Minutes are those that the rate limits alone require.
+    """
+
+    requests: int
+    prompt_tokens: float
+    answer_tokens: float
+    usd: float
+    minutes: float
+
+
+def api_cost(load: Workload, rates: Rates) -> ApiCost:
+    """Return the cost of all episodes of a run, every turn of which sends the whole conversation again."""
+    mean, rollouts = load.episodes, load.rollouts
+    per_turn = mean.sampled_per_turn + mean.observed_per_turn
+    requests = mean.turns * rollouts
+    prompt = requests * (mean.prompt + per_turn * (mean.turns - 1) / 2)
+    answer = rollouts * mean.sampled
+    by_requests = requests / rates.requests_per_minute if rates.requests_per_minute else 0.0
+    by_tokens = (prompt + answer) / rates.tokens_per_minute if rates.tokens_per_minute else 0.0
+    usd = rates.cost_usd(round(prompt), 0, round(answer))
+    return ApiCost(round(requests), prompt, answer, usd, max(by_requests, by_tokens))
 
 
 def longest_rollout(inputs: MemoryInputs, context_length: int) -> int:

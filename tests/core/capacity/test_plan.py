@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from flows.params_file import params_of
-from tasks.core.capacity.api_cost import api_cost
 from tasks.core.capacity.flops import ModelShape, forward_flops, parameters
 from tasks.core.capacity.hardware import HARDWARE
 from tasks.core.capacity.known_models import KNOWN_MODELS, model_config
 from tasks.core.capacity.plan import Plan, make_plan, trained_sequences
+from tasks.core.capacity.workload import api_cost
 from tasks.core.chat_servers.settings import Traffic
 from tasks.core.config.world_settings import MeanEpisode
 from tasks.core.records.files import ArtifactError

@@ -1,7 +1,9 @@
-"""The logs of runs on real Prefect servers: what stages say is there, and on the console as without Prefect."""
+"""Logs and page of runs on real Prefect servers: what stages say is there, and on the console as without Prefect."""
 
+import json
 import shutil
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import Log
 
 from flows.runners.prefect_server import local_server
+from tests.flows.test_experiments import runs
 from tests.flows.tiny_project import make_project, run, succeed
 
 TARGET = ("--until", "filter_tasks")
@@ -78,3 +81,17 @@ def test_why_a_stage_failed_is_in_the_logs_and_no_traceback_on_the_console(
     assert done.returncode == 1 and "Traceback" not in done.stderr
     failed = [log for log in SyncPrefectClient(prefect_url).read_logs() if "no_such_task" in log.message]
     assert any(log.level == 40 and log.task_run_id for log in failed)
+
+
+def test_a_warning_is_in_the_log_a_table_of_prefect_and_a_tag_of_mlflow(tmp_path: Path, prefect_url: str) -> None:
+    project = make_project(tmp_path / "project", "update.learning_rate=0.1", "update.max_grad_norm=100")
+    done = run(project, "-m", "flows.cli", "run", "--until", "update_policy@i001", PREFECT_API_URL=prefect_url)
+    assert done.returncode == 0, done.stderr
+    assert "i001: sign of a collapse: large_update: kl_per_token is" in done.stderr
+    with urllib.request.urlopen(f"{prefect_url}/artifacts/pipeline-warnings/latest", timeout=30) as answer:
+        (row,) = [row for row in json.loads(json.load(answer)["data"]) if row["rule"] == "large_update"]
+    assert row["iteration"] == 1 and row["evidence"] in done.stderr
+    (recorded,) = runs(project)
+    assert recorded.data.tags["warning.i001.large_update"] == row["evidence"]
+    assert recorded.data.metrics["update/warnings"] >= 1
+    assert not list((project / "data").glob("**/monitor*"))
