@@ -1,4 +1,4 @@
-"""What Prefect's UI shows of a flow run besides its task runs: progress, warnings, outcomes, scores, events and lines.
+"""A flow run in Prefect's UI besides its task runs: progress, warnings, outcomes, scores, events and lines.
 
 A server that is down must not stop a run that DVC can finish, so after the first report that failed
 nothing more is reported. Imports Prefect: import this module late.

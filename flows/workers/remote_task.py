@@ -23,7 +23,7 @@ from tasks.core.records.layout import Layout
 CODE = Path(__file__).resolve().parents[2]
 """The folder of the code that this process runs."""
 PACKAGES = ("loopline", "torch", "transformers")
-"""What a worker must have in common with the pipeline, besides the code and Python, to play the same rollouts."""
+"""Requirements on a worker besides the code and Python, so that it plays the same rollouts."""
 DEATHS = 3
 """Times that a shard whose worker dies is begun again."""
 
