@@ -1,7 +1,15 @@
 """The conversation around a game, on Sokoban: rewards, penalties and limits by hand."""
 
-import pytest
+import time
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tasks.core.interfaces.world_kind import find_world
+from tasks.core.policies.architecture import build_tokenizer
+from tasks.core.text_games.demonstrations import demonstrations, phrases, places_text
+from tasks.core.text_games.episode import Answer, answer_text, read_answer
 from tasks.core.text_games.world import TextGameWorld
 from tasks.core.worlds.sokoban.kind import SokobanConfig
 from tasks.core.worlds.sokoban.world import SokobanKind, SokobanTask
@@ -86,3 +94,79 @@ def test_thinking_is_a_knob_of_prompt_and_reading() -> None:
     episode, (seen,) = play("<answer>Right</answer>", thinking=False)
     assert "<think>" not in episode.prompt[1]["content"]
     assert seen.done and not seen.failed
+
+
+WORDS = st.lists(st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=6), max_size=5)
+
+
+@pytest.mark.parametrize(
+    ("text", "actions", "count"),
+    [
+        ("<think>go</think><answer>Up || Left</answer>", ("Up", "Left"), 1),
+        ("well <think>go</think> \n <answer> Up||</answer> bye", ("Up",), 1),
+        ("<think>a</think>b</think><answer>Up</answer>", ("Up",), 1),
+        ("<think></think><answer>Up</answer><answer>Down</answer>", ("Up",), 2),
+        ("<think></think><answer>1||2||3||4||5||6</answer>", ("1", "2", "3", "4", "5"), 1),
+        ("<think>x</think><answer>Up <answer>|| Down</answer>", ("Up", "Down"), 2),
+        ("<answer>Up</answer>", (), 1),
+        ("<think>x</think> so <answer>Up</answer>", (), 1),
+        ("<think>x</think><answer>Up", (), 1),
+        ("<think>x</think><answer> || </answer>", (), 1),
+        ("Up", (), 0),
+        ("", (), 0),
+    ],
+)
+def test_turns_are_read_as_ragen_reads_them(text: str, actions: tuple[str, ...], count: int) -> None:
+    assert read_answer(text, thinking=True, max_actions=5) == Answer(actions, count)
+
+
+@pytest.mark.parametrize(
+    ("text", "actions"),
+    [
+        ("<answer>Up</answer>", ("Up",)),
+        ("<think>x</think><answer>Up</answer>", ("Up",)),
+        ("x<answer>Up</answer><answer>Down</answer>", ("Up",)),
+        ("<answer>Up", ()),
+        ("</answer>Up", ()),
+    ],
+)
+def test_without_thinking_the_answer_is_all(text: str, actions: tuple[str, ...]) -> None:
+    assert read_answer(text, thinking=False, max_actions=5).actions == actions
+
+
+@given(WORDS, st.sampled_from([None, "", "so be it"]))
+def test_what_is_written_is_read(actions: list[str], thought: str | None) -> None:
+    read = read_answer(answer_text(actions, thought), thinking=thought is not None, max_actions=5)
+    assert read == Answer(tuple(actions), 1)
+
+
+@pytest.mark.parametrize(
+    "part", ["<think>", "</think>", "</think> ", "<answer>", "</answer>", "||", " ", "<", "\u0000"]
+)
+def test_a_megabyte_of_hostile_text_is_read_at_once(part: str) -> None:
+    text = "<think>" + part * (1_000_000 // len(part))
+    begin = time.process_time()
+    read_answer(text, thinking=True, max_actions=5)
+    read_answer(text, thinking=False, max_actions=5)
+    assert time.process_time() - begin < 1
+
+
+def test_a_place_is_row_and_column_from_the_upper_left() -> None:
+    assert places_text("#_P\nO__\n__X", {"I am": "PS", "the box": "X√", "the target": "O√S"}) == (
+        "I am at 0,2, the box at 2,2, the target at 1,0. "
+    )
+    assert places_text("#_S", {"I am": "PS", "the target": "O√S"}) == "I am at 0,2, the target at 0,2. "
+    with pytest.raises(ValueError, match="without any of G"):
+        places_text("#_P", {"the goal": "G"})
+
+
+@pytest.mark.parametrize("world, named", [("sokoban", 4), ("frozen_lake", 2)])
+def test_a_thought_names_the_places_in_one_token_each_and_a_plain_answer_none(world: str, named: int) -> None:
+    recipe = find_world(world).recipe
+    assert recipe is not None
+    teacher = recipe.load().teacher()
+    tokenizer = build_tokenizer(phrases(teacher), 512)
+    thinking, plain = (talk[2]["content"] for talk in demonstrations(teacher, 0, 2, imperfect=False))
+    tokens = [tokenizer.decode([token]) for token in tokenizer.encode(thinking)]
+    assert sum(token[0].isdigit() and token[1:2] == "," for token in tokens) == named
+    assert thinking.startswith("<think>I am at ") and " at " not in plain

@@ -76,18 +76,8 @@ KINDS = (
     ),
 )
 MAKERS = (
-    "Alder",
-    "Brisk",
-    "Cobalt",
-    "Dune",
-    "Ember",
-    "Fjord",
-    "Grove",
-    "Harbor",
-    "Iris",
-    "Juniper",
-    "Kestrel",
-    "Lumen",
+    *("Alder", "Brisk", "Cobalt", "Dune", "Ember", "Fjord"),
+    *("Grove", "Harbor", "Iris", "Juniper", "Kestrel", "Lumen"),
 )
 _ASKED: dict[Split, tuple[float, float]] = {"train": (0.0, 0.5), "dev": (0.5, 0.65), "test_normal": (0.65, 1.0)}
 """The part of the catalogue from which each split takes its products."""

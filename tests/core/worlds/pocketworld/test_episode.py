@@ -1,3 +1,5 @@
+import random
+import re
 import sys
 from pathlib import Path
 
@@ -8,9 +10,14 @@ from tasks.core.interfaces.world import ExecutionTimeout
 from tasks.core.interfaces.world_kind import open_world
 from tasks.core.policies.chat_settings import load_chat_format
 from tasks.core.rollouts.episode import shown_observation
+from tasks.core.worlds.pocketworld.apps import APPS
 from tasks.core.worlds.pocketworld.authoring import write_specs
-from tasks.core.worlds.pocketworld.episode import NO_CODE, ONLY_FIRST
-from tasks.core.worlds.pocketworld.problem import build_problem, oracle, turn
+from tasks.core.worlds.pocketworld.demonstrations import TrustedRepl
+from tasks.core.worlds.pocketworld.episode import NO_CODE, ONLY_FIRST, PocketEpisode
+from tasks.core.worlds.pocketworld.full_prompt import _example, full_opening
+from tasks.core.worlds.pocketworld.problem import build_problem, draw_problem, login_code, oracle, turn
+from tasks.core.worlds.pocketworld.state import POOLS
+from tasks.core.worlds.pocketworld.templates import TEMPLATES
 
 NULL_BYTE = "SyntaxError" if sys.version_info >= (3, 11, 4) else "ValueError"
 
@@ -163,3 +170,96 @@ def test_code_that_ends_its_process_ends_the_episode(world):
     with pytest.raises(ExecutionTimeout):
         episode.step(turn("import os\nos._exit(0)"))
     episode.close()
+
+
+def test_the_prompt_has_the_docs_of_the_tasks_apps_and_an_example_of_another(all_specs):
+    for spec in random.Random(0).sample(all_specs, 60):
+        problem = build_problem(spec)
+        prompt = PocketEpisode(problem, TrustedRepl(), full=True).prompt
+        asked, example = prompt[-1]["content"], prompt[1]["content"]
+        assert asked.endswith(f"Task: {problem.instruction}")
+        for app in problem.apps:
+            assert "\n".join(problem.releases[app].docs().values()) in asked
+            assert f"Docs of {app}:" not in example
+        assert [message["role"] for message in prompt[1:]] == ["user", "assistant"] * 2 + ["user"]
+
+
+def test_the_worked_example_solves_its_task_and_says_what_the_world_says(all_specs, play):
+    for app in APPS:
+        other = next(problem for spec in all_specs if app not in (problem := build_problem(spec)).apps)
+        prompt = full_opening(other, "Execution successful.")
+        shown = re.search(r"Docs of (\w+)", prompt[1]["content"])
+        episode = PocketEpisode(_example(shown.group(1)), TrustedRepl())
+        observed = episode.step(prompt[2]["content"])
+        assert (observed.text, observed.failed) == (prompt[3]["content"], False)
+        episode.step(prompt[4]["content"])
+        assert episode.evaluate().success
+
+
+COMPLETE = turn("apis.supervisor.complete_task()")
+
+
+def draw(template, *names, seed=1):
+    apps = tuple(APPS[name] for name in names)
+    return draw_problem([(TEMPLATES[template], apps)], apps, POOLS["train"], seed)
+
+
+def test_deleting_one_of_several_earns_a_part(play):
+    problem = draw("delete_every", "notes")
+    every = oracle(problem)[1]
+    one = every.replace("):", ")[:1]:")
+    assert one != every
+    verdict = play(problem, [one, COMPLETE]).evaluate()
+    assert set(verdict.failed) == {"notes: every note that had to go is gone"}
+    assert "notes: one note that had to go is gone" in verdict.passed
+
+
+def test_updating_too_much_breaks_only_what_else_changed(play):
+    problem = draw("update_every", "notes")
+    release = problem.releases["notes"]
+    selection = problem.clauses[0].selection.code(problem.releases)
+    everything = oracle(problem)[1].replace(selection, f"apis.notes.{release.call('list')}()")
+    verdict = play(problem, [everything, COMPLETE]).evaluate()
+    assert verdict.failed == ("nothing else changed",)
+
+
+def test_a_record_with_a_wrong_value_is_new_but_not_as_asked(play):
+    problem = draw("create", "notes")
+    title = problem.clauses[0].values["title"]
+    verdict = play(problem, [oracle(problem)[1].replace(title, "wrong title"), COMPLETE]).evaluate()
+    assert set(verdict.failed) == {"notes: every new note as asked", "nothing else changed"}
+    assert "notes: 1 new note" in verdict.passed
+
+
+def test_creating_twice_is_a_side_effect(play):
+    problem = draw("create", "notes")
+    action = oracle(problem)[1]
+    assert play(problem, [action, action, COMPLETE]).evaluate().failed == ("nothing else changed",)
+
+
+def test_undoing_a_side_effect_leaves_none(play):
+    problem = draw("count", "notes")
+    release = problem.releases["notes"]
+    title, tag = (release.labels[field] for field in ("title", "tag"))
+    code = f'x=apis.notes.{release.call("create")}({title}="a b", {tag}="work")'
+    undone = f'apis.notes.{release.call("delete")}(id=x["id"])'
+    turns = [turn(f"{login_code('notes')}\n{code}\n{undone}"), *oracle(problem)]
+    assert play(problem, turns).evaluate().success
+
+
+@pytest.mark.parametrize(("wrap", "right"), [("str(answer)", True), ("answer+1", False), ("None", False)])
+def test_answers_compare_as_text(play, wrap, right):
+    problem = draw("count", "notes")
+    turns = [oracle(problem)[1], turn(f"apis.supervisor.complete_task(answer={wrap})")]
+    assert play(problem, turns).evaluate().success is right
+
+
+def test_an_unfinished_episode_has_not_completed_the_task(play):
+    problem = draw("create", "notes")
+    assert play(problem, oracle(problem)[:-1]).evaluate().failed == ("the task was completed, not given up",)
+
+
+def test_a_given_up_question_with_the_right_answer_is_no_success(play):
+    problem = draw("ask_field", "music")
+    turns = [oracle(problem)[1], turn('apis.supervisor.complete_task(answer=answer, status="fail")')]
+    assert play(problem, turns).evaluate().failed == ("the task was completed, not given up",)

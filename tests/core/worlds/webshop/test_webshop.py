@@ -12,8 +12,7 @@ from tasks.core.text_games.settings import GameCounts
 from tasks.core.worlds.webshop.authoring import draw_catalogue
 from tasks.core.worlds.webshop.catalogue import GoalTask, Product, read_original
 from tasks.core.worlds.webshop.kind import WebShopConfig
-from tasks.core.worlds.webshop.reward import reward, token_set_ratio, type_factor
-from tasks.core.worlds.webshop.shop import Shop, Shopping
+from tasks.core.worlds.webshop.shop import Shop, Shopping, reward, token_set_ratio, type_factor
 from tasks.core.worlds.webshop.world import WebShopKind, open_webshop, write_webshop
 
 PATH = "Clothing \u203a Men \u203a Shirts"
