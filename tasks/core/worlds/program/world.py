@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Annotated, Any
+from weakref import WeakSet
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -136,6 +137,7 @@ class ProgramWorld(ListedTasks[ProgramTask]):
         self._config, self._python = config, python
         self._lock, self._closed = threading.Lock(), False
         self._endpoint: Endpoint | None = None
+        self._episodes: WeakSet[ProgramEpisode] = WeakSet()
 
     def open(self, task_id: str, seed: int) -> ProgramEpisode:
         """Start the program on a task. Raises KeyError for an unknown task, WorldFault."""
@@ -147,7 +149,9 @@ class ProgramWorld(ListedTasks[ProgramTask]):
                 remove_left_files()
                 self._endpoint = Endpoint()
         given = json.dumps(task.given, ensure_ascii=False)
-        return ProgramEpisode(given, seed, self._config, self._python, self._endpoint)
+        episode = ProgramEpisode(given, seed, self._config, self._python, self._endpoint)
+        self._episodes.add(episode)
+        return episode
 
     def demonstration(self, task_id: str) -> list[str]:
         """Return the turns of the task's line `solution`; see `Demonstrating`. Raises ValueError if it has none."""
@@ -157,9 +161,11 @@ class ProgramWorld(ListedTasks[ProgramTask]):
         return list(solution)
 
     def close(self) -> None:
-        """End the endpoint. Idempotent; programs that still run are answered no more."""
+        """End the programs that still run, and the endpoint. Idempotent."""
         with self._lock:
             self._closed, endpoint, self._endpoint = True, self._endpoint, None
+        for episode in list(self._episodes):
+            episode.close()
         if endpoint is not None:
             endpoint.end()
 
