@@ -28,6 +28,9 @@ BROKEN = [
     ("bandit", {"difficulty": 4}, "difficulty: Input should be less than or equal to 3"),
     ("bandit", {"split": "train"}, "split 'train' in the file of 'dev'"),
     ("bandit", {"task_id": "dev_001_1"}, "task id dev_001_1 is already in .*line 1"),
+    ("pocketworld", {"template": "fly"}, "unknown template 'fly'"),
+    ("pocketworld", {"apps": ["todo"]}, r"template create has no apps \['todo'\]"),
+    ("pocketworld", {"difficulty": 2}, "difficulty 2, but template create has 1"),
 ]
 
 
