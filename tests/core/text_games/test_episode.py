@@ -1,18 +1,25 @@
-"""The conversation around a game, on Sokoban: rewards, penalties and limits by hand."""
+"""The conversation around a game, on Sokoban: rewards, penalties and limits by hand; broken files of tasks."""
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.core.interfaces.world_kind import find_world
+from tasks.core.config.splits import SPLITS
+from tasks.core.config.world import WorldSection
+from tasks.core.interfaces.world_kind import find_world, open_world, prepare_world_folder
 from tasks.core.policies.architecture import build_tokenizer
+from tasks.core.records.files import ArtifactError
 from tasks.core.text_games.demonstrations import demonstrations, phrases, places_text
 from tasks.core.text_games.episode import Answer, answer_text, read_answer
+from tasks.core.text_games.task_files import read_tasks, task_names, write_tasks
 from tasks.core.text_games.world import TextGameWorld
 from tasks.core.worlds.sokoban.kind import SokobanConfig
 from tasks.core.worlds.sokoban.world import SokobanKind, SokobanTask
+from tasks.core.worlds.webshop.catalogue import GoalTask
 
 ROOM = "#####\n#PXO#\n#___#\n#####"
 
@@ -64,14 +71,10 @@ def test_what_cannot_be_read_costs_the_penalty_once_and_the_rest_is_played(
     assert (len(seen.api_calls), seen.failed) == (played, failed)
 
 
-@pytest.mark.parametrize(
-    ("actions", "reward", "limits"), [("Right || Fly", 10.8, {}), ("Down || Fly", -0.2, {"max_actions": 1})]
-)
-def test_what_is_no_action_costs_the_penalty_behind_the_end_too(
-    actions: str, reward: float, limits: dict[str, int]
-) -> None:
-    _, (seen,) = play(say(actions), **limits)
-    assert (seen.reward, seen.failed, seen.done, len(seen.api_calls)) == (pytest.approx(reward), True, True, 1)
+def test_what_is_no_action_costs_the_penalty_behind_the_end_too() -> None:
+    for actions, reward, limits in (("Right || Fly", 10.8, {}), ("Down || Fly", -0.2, {"max_actions": 1})):
+        _, (seen,) = play(say(actions), **limits)
+        assert (seen.reward, seen.failed, seen.done, len(seen.api_calls)) == (pytest.approx(reward), True, True, 1)
 
 
 def test_an_action_without_effect_is_told_apart() -> None:
@@ -96,9 +99,6 @@ def test_thinking_is_a_knob_of_prompt_and_reading() -> None:
     assert seen.done and not seen.failed
 
 
-WORDS = st.lists(st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=6), max_size=5)
-
-
 @pytest.mark.parametrize(
     ("text", "actions", "count"),
     [
@@ -120,21 +120,21 @@ def test_turns_are_read_as_ragen_reads_them(text: str, actions: tuple[str, ...],
     assert read_answer(text, thinking=True, max_actions=5) == Answer(actions, count)
 
 
-@pytest.mark.parametrize(
-    ("text", "actions"),
-    [
-        ("<answer>Up</answer>", ("Up",)),
-        ("<think>x</think><answer>Up</answer>", ("Up",)),
-        ("x<answer>Up</answer><answer>Down</answer>", ("Up",)),
-        ("<answer>Up", ()),
-        ("</answer>Up", ()),
-    ],
+def test_without_thinking_the_answer_is_all() -> None:
+    for text in (
+        "<answer>Up</answer>",
+        "<think>x</think><answer>Up</answer>",
+        "x<answer>Up</answer><answer>D</answer>",
+    ):
+        assert read_answer(text, thinking=False, max_actions=5).actions == ("Up",)
+    for text in ("<answer>Up", "</answer>Up"):
+        assert read_answer(text, thinking=False, max_actions=5).actions == ()
+
+
+@given(
+    st.lists(st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=6), max_size=5),
+    st.sampled_from([None, "", "so be it"]),
 )
-def test_without_thinking_the_answer_is_all(text: str, actions: tuple[str, ...]) -> None:
-    assert read_answer(text, thinking=False, max_actions=5).actions == actions
-
-
-@given(WORDS, st.sampled_from([None, "", "so be it"]))
 def test_what_is_written_is_read(actions: list[str], thought: str | None) -> None:
     read = read_answer(answer_text(actions, thought), thinking=thought is not None, max_actions=5)
     assert read == Answer(tuple(actions), 1)
@@ -170,3 +170,63 @@ def test_a_thought_names_the_places_in_one_token_each_and_a_plain_answer_none(wo
     tokens = [tokenizer.decode([token]) for token in tokenizer.encode(thinking)]
     assert sum(token[0].isdigit() and token[1:2] == "," for token in tokens) == named
     assert thinking.startswith("<think>I am at ") and " at " not in plain
+
+
+BROKEN = [
+    ("sokoban", {"room": "####\n#PX#\n####"}, "as many boxes as targets"),
+    ("sokoban", {"room": "####\n#PX\n####"}, "rows of equal length"),
+    ("sokoban", {"room": "#####\n#PXOO\n#####"}, "walls all around"),
+    ("sokoban", {"room": "#####\n#PX?#\n#####"}, r"found '\?'"),
+    ("sokoban", {"solution": "UDUDUDUDU"}, "cannot be walked in its room|does not solve its room"),
+    ("sokoban", {"solution": ""}, "does not solve its room"),
+    ("sokoban", {"symbols": "odd"}, "symbols: Input should be 'usual' or 'new'"),
+    ("frozen_lake", {"map": ["SFH", "FHH", "HHG"]}, "no path from S to G"),
+    ("frozen_lake", {"map": ["SF", "FFG"]}, "rows of equal length"),
+    ("frozen_lake", {"map": ["SF", "FF"]}, "one S and one G"),
+    ("frozen_lake", {"map": []}, "a map must have rows"),
+    ("bandit", {"risky": "phoenix", "safe": "Phoenix"}, "two different names"),
+    ("bandit", {"difficulty": 4}, "difficulty: Input should be less than or equal to 3"),
+    ("bandit", {"split": "train"}, "split 'train' in the file of 'dev'"),
+    ("bandit", {"task_id": "dev_001_1"}, "task id dev_001_1 is already in .*line 1"),
+    ("pocketworld", {"template": "fly"}, "unknown template 'fly'"),
+    ("pocketworld", {"apps": ["todo"]}, r"template create has no apps \['todo'\]"),
+    ("pocketworld", {"difficulty": 2}, "difficulty 2, but template create has 1"),
+]
+
+
+@pytest.fixture
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    prepare_world_folder(WorldSection.of(request.param), tmp_path / "world")
+    return tmp_path / "world"
+
+
+@pytest.mark.parametrize(("folder", "changes", "rule"), BROKEN, indirect=["folder"], ids=lambda value: str(value)[:40])
+def test_a_broken_task_is_named(
+    folder: Path, changes: dict[str, object], rule: str, request: pytest.FixtureRequest
+) -> None:
+    path = folder / "dev.jsonl"
+    lines = path.read_text().splitlines()
+    lines[1] = json.dumps(json.loads(lines[1]) | changes)
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(ArtifactError, match=rf"dev\.jsonl: line 2: .*({rule})"):
+        open_world(WorldSection.of(request.node.callspec.params["folder"]), folder)
+
+
+@pytest.mark.parametrize("folder", ["sokoban"], indirect=True)
+def test_a_missing_or_truncated_file_is_named(folder: Path) -> None:
+    path = folder / "dev.jsonl"
+    path.write_text(path.read_text()[:-40])
+    with pytest.raises(ArtifactError, match=r"dev\.jsonl: line 48: line: .*delete the folder and run"):
+        open_world(WorldSection.of("sokoban"), folder)
+    path.unlink()
+    with pytest.raises(ArtifactError, match=r"dev\.jsonl: missing"):
+        open_world(WorldSection.of("sokoban"), folder)
+
+
+def test_a_line_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
+    """People who wrote WebShop's instructions pasted other ends of lines into them."""
+    names = {**task_names("dev", 0), "difficulty": 1, "split": "dev"}
+    said = "one\u2028two\u2029three\x85four\r\nfive"
+    task = GoalTask(**names, instruction=said, asin="B01", attributes=("soft",), highest_price=20.0)
+    write_tasks(tmp_path / "world", {split: [task] if split == "dev" else [] for split in SPLITS})
+    assert read_tasks(tmp_path / "world", GoalTask)["dev"] == [task]
