@@ -9,7 +9,7 @@ from tasks.core.config.world import WorldSection
 from tasks.core.interfaces.world_kind import open_world, prepare_world_folder
 from tasks.core.text_games.episode import answer_text
 from tasks.core.worlds.bandit.kind import BanditConfig
-from tasks.core.worlds.bandit.world import BanditTask, open_bandit, write_bandit
+from tasks.core.worlds.bandit.world import open_bandit, write_bandit
 
 
 @pytest.fixture
@@ -46,18 +46,7 @@ def test_splits_are_as_trained_reversed_and_unseen(tmp_path: Path) -> None:
         for split in ("train", "dev", "test_normal", "test_challenge")
     }
     assert right["train"] == right["dev"] != right["test_normal"]
-    assert [found.pop().partition("<answer>")[2].partition("<")[0] for found in right.values()] == [
-        "Dragon",
-        "Dragon",
-        "Phoenix",
-        "Librarian",
-    ]
+    answers = [found.pop().partition("<answer>")[2].partition("<")[0] for found in right.values()]
+    assert answers == ["Dragon", "Dragon", "Phoenix", "Librarian"]
     instructions = {task.instruction for task in world.tasks("train")}
     assert instructions == {"Choose between Dragon and Phoenix.", "Choose between Phoenix and Dragon."}
-
-
-def test_a_world_of_other_names_can_be_written_by_hand() -> None:
-    task = BanditTask(
-        task_id="a", scenario_id="a", difficulty=1, split="dev", safe="Oak", risky="Wind", risky_first=True
-    )
-    assert task.arms == ("Wind", "Oak")

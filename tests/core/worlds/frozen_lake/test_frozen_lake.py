@@ -62,14 +62,9 @@ def test_a_hole_ends_the_walk() -> None:
     assert (game.over, game.solved, game.state) == (True, False, "...\n.@.\n..*")
 
 
-@pytest.mark.parametrize("slippery", [True, False])
-def test_luck_decides_on_slippery_ice_alone(slippery: bool) -> None:
-    assert FrozenLakeKind(FrozenLakeConfig(slippery=slippery)).rules.of_chance == slippery
-
-
-def test_slippery_ice_has_no_recipe() -> None:
-    with pytest.raises(ValueError, match="on slippery ice"):
-        FrozenLakeKind(FrozenLakeConfig()).solution(task_of(MAP))
+def test_luck_decides_on_slippery_ice_alone() -> None:
+    found = [FrozenLakeKind(FrozenLakeConfig(slippery=slippery)).rules.of_chance for slippery in (True, False)]
+    assert found == [True, False]
 
 
 def test_maps_are_distinct_and_within_reach() -> None:
@@ -100,8 +95,7 @@ def test_beside_a_hole_it_walks_where_no_slip_leads_into_it() -> None:
 
 
 def test_it_is_told_from_the_place_of_the_player_on_the_map_that_is_shown() -> None:
-    task = FrozenLakeTask(task_id="d", scenario_id="d", difficulty=1, split="train", map=("FSG", "FHF"))
-    teacher = FrozenLakeTeacher()
+    task, teacher = task_of(("FSG", "FHF")), FrozenLakeTeacher()
     assert teacher.advice(task, "_PG\n_O_") == plans("FSG", "FHF")[1]
     assert teacher.advice(task, "__G\nPO_") == plans("FSG", "FHF")[3]
     assert teacher.reading(task, "__G\nPO_") == "I am at 1,0, the goal at 0,2. "

@@ -77,12 +77,6 @@ def test_the_game_moves_as_the_search_does() -> None:
 PLACES = "I am at 1,2, the box at 2,2, the target at 4,2. "
 
 
-def task(room: str) -> SokobanTask:
-    return SokobanTask(
-        task_id="d", scenario_id="d", difficulty=1, split="train", room="#####\n#PXO#\n#####", solution="R"
-    ).model_copy(update={"room": room})
-
-
 @pytest.mark.parametrize(
     "room, places, push",
     [
@@ -93,7 +87,8 @@ def task(room: str) -> SokobanTask:
     ],
 )
 def test_it_reads_the_places_and_says_the_next_push_where_one_helps(room: str, places: str, push: str) -> None:
-    assert SokobanTeacher().reading(task(room), room) == places + push
+    task = task_of("#####\n#PXO#\n#####", "R").model_copy(update={"room": room})
+    assert SokobanTeacher().reading(task, room) == places + push
 
 
 CORRIDOR = "######\n#PX_O#\n######"
@@ -135,8 +130,6 @@ def test_drawn_rooms_can_be_solved_and_are_never_the_same() -> None:
         by_room.setdefault(min(orientations(task.room)), set()).add(task.scenario_id)
     assert all(len(scenarios) == 1 for scenarios in by_room.values())
     assert {len(read_room(task.room)[1][1]) for task in tasks["test_challenge"] if task.difficulty == 3} == {2}
-    assert draw_tasks(config, seed=5) == tasks
-    assert draw_tasks(config, seed=6) != tasks
 
 
 def test_a_room_has_eight_orientations() -> None:
