@@ -15,6 +15,8 @@ FACTS: dict[str, Any] = {
     "supervisor": {"first_name": "A", "last_name": "B", "email": "a@b.com", "phone_number": "1"},
     "app_descriptions": {"venmo": "Pay people.", "phone": "Call people."},
 }
+RUN = ShellRun("7\n", False, False, (("venmo.login", True), ("venmo.show_profile", False)))
+VERDICT = Verdict(("one",), (), "fail", question=False)
 
 
 class Recorded:
@@ -22,7 +24,7 @@ class Recorded:
 
     facts = FACTS
 
-    def __init__(self, run: ShellRun, verdict: Verdict) -> None:
+    def __init__(self, run: ShellRun = RUN, verdict: Verdict = VERDICT) -> None:
         self._run, self._verdict, self.codes, self.closed = run, verdict, list[str](), 0
 
     def run(self, code: str) -> ShellRun:
@@ -36,21 +38,15 @@ class Recorded:
         self.closed += 1
 
 
-RUN = ShellRun("7\n", False, False, (("venmo.login", True), ("venmo.show_profile", False)))
-VERDICT = Verdict(("one",), (), "fail", question=False)
-
-
 @pytest.mark.parametrize(
     ("text", "code", "blocks"),
     [
         ("I think.\n```python\nx = 1\n```", "x = 1\n", 1),
         ("```py\na\n```\n```python\nb\n```", "a\n", 2),
-        ("```json\n{}\n```\nNow code:\n```python\nb\n```", "b\n", 1),
-        ("```python\nx = '''\n`inline`\n'''\n```", "x = '''\n`inline`\n'''\n", 1),
     ],
 )
 def test_the_first_block_runs(text: str, code: str, blocks: int) -> None:
-    session = Recorded(RUN, VERDICT)
+    session = Recorded()
     seen = AppWorldEpisode(session, AppWorldConfig()).step(text)
     assert session.codes == [code] and seen.code_blocks == blocks
     assert seen.text == "Output:\n```\n7" and seen.ending.startswith("\n```\n") and seen.ending.endswith(REMINDER)
@@ -67,21 +63,19 @@ def test_the_first_block_runs(text: str, code: str, blocks: int) -> None:
     ],
 )
 def test_the_error_stays_whole_and_what_was_printed_may_be_cut(output: str, text: str, ending: str) -> None:
-    seen = AppWorldEpisode(Recorded(ShellRun(output, False, False, ()), VERDICT), AppWorldConfig()).step(
-        "```py\na\n```"
-    )
+    session = Recorded(ShellRun(output, False, False, ()))
+    seen = AppWorldEpisode(session, AppWorldConfig()).step("```py\na\n```")
     assert seen.text == f"Output:\n```\n{text}" and seen.ending == ending + REMINDER
 
 
 def test_all_blocks_run_as_one_text_where_the_knob_says_so() -> None:
-    session = Recorded(RUN, VERDICT)
+    session = Recorded()
     seen = AppWorldEpisode(session, AppWorldConfig(), "all").step("```py\na\n```\n```json\n{}\n```\n```python\nb\n```")
     assert session.codes == ["a\nb\n"] and seen.code_blocks == 2 and "Only the first" not in seen.ending
 
 
 def test_the_whole_task_is_the_reminder_where_the_knob_says_so() -> None:
-    session = Recorded(RUN, VERDICT)
-    episode = AppWorldEpisode(session, AppWorldConfig(reminder="task"))
+    episode = AppWorldEpisode(Recorded(), AppWorldConfig(reminder="task"))
     seen = episode.step("```python\nx\n```")
     assert seen.ending.endswith("Task: Do it.)") and "a@b.com" in seen.ending and REMINDER not in seen.ending
     assert all(REMINDER not in message["content"] for message in episode.prompt)
@@ -89,7 +83,7 @@ def test_the_whole_task_is_the_reminder_where_the_knob_says_so() -> None:
 
 @pytest.mark.parametrize("text", ["", "no code", "`x = 1`", "\ud800", "```\nx = 1\n```", "```bash\nls\n```"])
 def test_a_turn_without_code_is_answered(text: str) -> None:
-    session = Recorded(RUN, VERDICT)
+    session = Recorded()
     seen = AppWorldEpisode(session, AppWorldConfig()).step(text)
     assert seen.text == NO_CODE and seen.failed and not seen.done and seen.code_blocks == 0 and not session.codes
 
@@ -105,7 +99,7 @@ def test_a_turn_without_code_is_answered(text: str) -> None:
     ],
 )
 def test_giving_up_is_no_success(status: str | None, question: bool, official: bool, success: bool) -> None:
-    session = Recorded(RUN, Verdict(("one",), (), status, question))
+    session = Recorded(verdict=Verdict(("one",), (), status, question))
     verdict = AppWorldEpisode(session, AppWorldConfig(official_rule=official)).evaluate()
     assert verdict.success is success
     assert (GAVE_UP in verdict.failed) is not success
@@ -121,7 +115,7 @@ def test_the_prompt_names_apps_supervisor_and_task_and_alternates() -> None:
 
 def test_a_world_knows_its_tasks_and_closes_what_it_could_not_open() -> None:
     task = Task("a_1", "a", 1, "train", "Do it.")
-    session = Recorded(RUN, VERDICT)
+    session = Recorded()
     world = AppWorldTasks({"train": [task], "dev": []}, lambda _: session, lambda: None, AppWorldConfig(), "first")
     assert world.tasks("train") == (task,)
     with pytest.raises(ValueError, match="unknown split"):

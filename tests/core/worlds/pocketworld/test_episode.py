@@ -61,13 +61,6 @@ def test_only_the_first_of_several_blocks_runs(episode):
 
 
 @pytest.mark.parametrize(
-    "text", ["```python3\nprint(1)\n```", "```py\nprint(1)```", "```python\nprint(1)", "``` python print(1)\n```"]
-)
-def test_fences_are_read_generously(episode, text):
-    assert episode.step(text).text == "1"
-
-
-@pytest.mark.parametrize(
     ("code", "error"),
     [
         ("print(1", "SyntaxError: '(' was never closed"),
