@@ -1,7 +1,7 @@
 """The isolated interpreter: made once, whole or not at all, with errors that say which step failed."""
 
 import subprocess
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,16 +59,9 @@ def test_a_half_made_interpreter_is_made_anew(tmp_path: Path, empty_recipe: Inte
 def test_simultaneous_first_use_makes_one_interpreter(tmp_path: Path, empty_recipe: InterpreterRecipe) -> None:
     counter = tmp_path / "checks"
     counting = replace(empty_recipe, check=f"open({str(counter)!r}, 'a').write('x')")
-    found: list[Path] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(python_executable(tmp_path / "interpreters", counting)))
-        for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 4 and len(set(found)) == 1
+    with ThreadPoolExecutor(4) as threads:
+        found = set(threads.map(lambda _: python_executable(tmp_path / "interpreters", counting), range(4)))
+    assert len(found) == 1
     assert counter.read_text() == "x"
 
 

@@ -9,23 +9,13 @@ from pydantic import ValidationError
 from tasks.core.chat_servers.answers import ChatTurn, ToolCall
 from tasks.core.config.params import Params
 from tasks.core.tool_calls import Call, MalformedCall
+from tasks.core.worlds.tau2 import users
 from tasks.core.worlds.tau2.kind import Tau2Config
-from tasks.core.worlds.tau2.users import (
-    ALL_TOLD,
-    STOP,
-    STOP_WORDS,
-    TRANSFER,
-    Said,
-    ScriptedUser,
-    asking,
-    heard_by_user,
-    understood,
-)
+from tasks.core.worlds.tau2.users import Said, ScriptedUser, asking, heard_by_user, understood
 
-TOOLS = [{"function": {"name": name}} for name in ("look", "press")]
 PART = {
     "system": "You are Ann.",
-    "tools": TOOLS,
+    "tools": [{"function": {"name": name}} for name in ("look", "press")],
     "scenario": {"reason_for_call": "It hums.", "known_info": "I am Ann."},
 }
 HELLO = {"role": "assistant", "content": "Hi!"}
@@ -45,9 +35,9 @@ def test_a_script_tells_what_the_scenario_has_does_as_it_is_told_and_ends() -> N
     assert (call.name, call.arguments) == ("press", {"key": "x(y)"})
     answer = {"role": "tool", "requestor": "user", "content": "It hums no more."}
     assert script(said("`press({})`"), {"role": "user", "tool_calls": []}, answer, answer).text.count("hums") == 2
-    assert script(said("Who are you?")) == Said(ALL_TOLD)
-    assert script(said("I transfer you.")) == Said(TRANSFER)
-    assert script(said("It is done.")) == Said(STOP)
+    assert script(said("Who are you?")) == Said(users.ALL_TOLD)
+    assert script(said("I transfer you.")) == Said(users.TRANSFER)
+    assert script(said("It is done.")) == Said(users.STOP)
 
 
 @pytest.mark.parametrize("text", ["`run({})`", "`press([])`", "`press({)`", "press({})", "`press({" * 20_000])
@@ -92,7 +82,7 @@ def test_hostile_answers_of_a_user_are_text_or_nothing() -> None:
     for written in ('{"at": NaN}', "[]", "{", "[" * 50_000, '{"at": "\\ud800"}'):
         with pytest.raises(MalformedCall):
             understood(turn("", ("look", written)), has_tools=True)
-    assert all(word.startswith("###") for word in STOP_WORDS)
+    assert all(word.startswith("###") for word in users.STOP_WORDS)
 
 
 @pytest.mark.parametrize(
