@@ -1,6 +1,7 @@
 """Pages that are made from the code are up to date: what each of them says is what the code says."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,20 @@ from tasks.core.records.layout import Layout
 from tests import finished_run
 
 
-def test_the_page_of_knobs_is_up_to_date() -> None:
-    page = knobs.PAGE.read_text(encoding="utf-8")
-    assert page == knobs.with_tables(page), "run python docs/hooks/knobs.py"
-
-
-@pytest.mark.parametrize("page", knobs.KIND_PAGES, ids=lambda page: page.stem)
-def test_the_pages_of_worlds_and_engines_have_their_knobs(page: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "made", "hook"),
+    [
+        (knobs.PAGE, knobs.with_tables, "knobs"),
+        *((page, knobs.with_kind_tables, "knobs") for page in knobs.KIND_PAGES),
+        (commands.PAGE, commands.with_commands, "commands"),
+        (metrics.PAGE, metrics.with_tables, "metrics"),
+        (presets.PAGE, presets.with_tables, "presets"),
+        (stage_knobs.DVC_YAML, stage_knobs.with_comments, "stage_knobs"),
+    ],
+)
+def test_a_page_is_up_to_date(page: Path, made: Callable[[str], str], hook: str) -> None:
     text = page.read_text(encoding="utf-8")
-    assert text == knobs.with_kind_tables(text), "run python docs/hooks/knobs.py"
+    assert text == made(text), f"run python docs/hooks/{hook}.py"
 
 
 def test_each_world_and_engine_has_its_knobs_on_one_page_and_none_on_the_cores() -> None:
@@ -38,16 +44,6 @@ def test_each_world_and_engine_has_its_knobs_on_one_page_and_none_on_the_cores()
     core = {knob.name for table in knobs.tables() for knob in table.knobs}
     assert {name for name in core if name.startswith("world.")} == {"world.name", "world.seed", "world.code_blocks"}
     assert {name for name in core if name.startswith("engine.")} == {"engine.name"}
-
-
-def test_the_page_of_commands_is_up_to_date() -> None:
-    page = commands.PAGE.read_text(encoding="utf-8")
-    assert page == commands.with_commands(page), "run python docs/hooks/commands.py"
-
-
-def test_the_page_of_metrics_is_up_to_date() -> None:
-    page = metrics.PAGE.read_text(encoding="utf-8")
-    assert page == metrics.with_tables(page), "run python docs/hooks/metrics.py"
 
 
 def test_every_number_of_mlflow_has_a_row(tmp_path: Path) -> None:
@@ -70,14 +66,7 @@ def test_every_number_of_mlflow_has_a_row(tmp_path: Path) -> None:
     ]
 
 
-def test_the_page_of_profiles_and_methods_is_up_to_date() -> None:
-    page = presets.PAGE.read_text(encoding="utf-8")
-    assert page == presets.with_tables(page), "run python docs/hooks/presets.py"
-
-
-def test_dvc_yaml_says_which_knobs_each_stage_reads() -> None:
-    text = stage_knobs.DVC_YAML.read_text(encoding="utf-8")
-    assert text == stage_knobs.with_comments(text), "run python docs/hooks/stage_knobs.py"
+def test_knobs_that_a_stage_reads_are_named_by_their_section_where_it_reads_all_of_it() -> None:
     known = {"a.x", "a.y", "b", "c.d.e", "c.d.f", "c.g"}
     assert [*stage_knobs.short(known, known)] == ["a", "b", "c"]
     assert [*stage_knobs.short(known, known - {"a.y", "c.g"})] == ["a.x", "b", "c.d"]

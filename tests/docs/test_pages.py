@@ -1,11 +1,15 @@
-"""The pages keep the promises of docs/contributing.md: short, linked, and beginning with something to do or to see."""
+"""The pages keep the promises of docs/contributing.md, their Python runs, and their tables are those of git."""
 
+import dataclasses
 import importlib
 import re
+import shutil
 import subprocess
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 import pytest
 from mkdocs.config import load_config
@@ -15,6 +19,16 @@ from docs.hooks.knobs import kind_tables, tables
 from flows.dag.stages import STAGES
 from tasks.core.config.engine import ENGINES
 from tasks.core.config.world import WORLDS
+from tasks.core.evaluation.differences import BySeed, method_test
+from tasks.core.pages.tables import SPLIT_NAMES, markdown_table
+from tasks.core.records.comparison import NO_FINE_TUNING, Study
+from tasks.core.records.documents import read_document
+from tasks.core.study import rows, sections
+from tasks.core.worlds.pocketworld import episode
+from tasks.core.worlds.pocketworld.authoring import generate_specs
+from tasks.core.worlds.pocketworld.demonstrations import TrustedRepl
+from tasks.core.worlds.pocketworld.kind import WORLD, PocketworldConfig
+from tasks.core.worlds.pocketworld.problem import build_problem
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP_LEVEL = {"data", "docs", "flows", "tasks", "tests"}
@@ -153,3 +167,93 @@ def test_an_equation_scrolls_where_it_is_wider_than_the_page(monkeypatch: pytest
     assert re.fullmatch(r'<div class="equation"><math.*</math></div><span class="equation"><math.*</math></span>', page)
     style = (ROOT / "docs" / "site" / "site.css").read_text(encoding="utf-8")
     assert ".equation{max-width:100%;overflow-x:auto" in style and "table:not([class]) code{word-break:normal" in style
+
+
+SNIPPETS = {
+    f"{page.name} {number}": code
+    for page in PAGES
+    if page.parts[0] == "docs" and "results" not in page.parts
+    for number, code in enumerate(re.findall(r"^```python\n(.*?)^```", _text(page), re.M | re.S))
+}
+
+
+def test_each_page_with_python_is_tried_here() -> None:
+    assert sorted(SNIPPETS) == ["api.md 0", "extending.md 0", "program.md 0", "tracking.md 0"]
+
+
+def test_the_names_of_the_reference_can_be_imported() -> None:
+    exec(SNIPPETS["api.md 0"], {})
+
+
+def test_an_exported_folder_loads_as_its_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(ROOT / "data/base_policies/pocket", tmp_path / "trained")
+    monkeypatch.chdir(tmp_path)
+    loaded: dict[str, Any] = {}
+    exec(SNIPPETS["tracking.md 0"], loaded)
+    assert len(loaded["tokenizer"]) == loaded["model"].config.vocab_size
+
+
+def test_the_shaped_reward_counts_a_shorter_answer_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    methods: dict[str, Any] = {}
+    exec(SNIPPETS["extending.md 0"], {**vars(episode), "dataclasses": dataclasses}, methods)
+    monkeypatch.setattr(episode.PocketEpisode, "evaluate", methods["evaluate"])
+    spec = next(spec for spec in generate_specs(2502, PocketworldConfig())["train"] if build_problem(spec).answer)
+    problem = build_problem(spec)
+    scores = []
+    for answer in (str(problem.answer), "x" * 300):
+        played = episode.PocketEpisode(problem, TrustedRepl())
+        played.step(f"```python\napis.supervisor.complete_task(answer={answer!r})\n```")
+        scores.append(played.evaluate())
+    assert all(found.score is not None and 0 <= found.score <= 1 for found in scores)
+    short, long = ((found.score or 0.0) - 0.9 * found.pass_share for found in scores)
+    assert short > long == 0
+
+
+RESULTS = ROOT / "docs" / "results"
+OUTCOMES = RESULTS / "outcomes"
+WORLD_SEED = 2502
+SHOWN = {"create", "update_one", "ask_field", "delete_every", "count", "copy_one", "extreme"}
+"""The templates of pocketworld that `narrow` demonstrates."""
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in OUTCOMES.glob("*.json")))
+def test_a_page_has_the_tables_that_its_outcomes_give(name: str) -> None:
+    study = read_document(OUTCOMES / f"{name}.json", Study)
+    page = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+    assert [
+        section.title for section in sections(study)[:-1] if markdown_table(section.heads, section.rows) not in page
+    ] == []
+
+
+def test_the_page_of_narrow_tells_demonstrated_templates_from_others() -> None:
+    study = read_document(OUTCOMES / "narrow.json", Study)
+    assert markdown_table(*by_template(study)) in (RESULTS / "narrow.md").read_text(encoding="utf-8")
+
+
+def by_template(study: Study) -> tuple[list[str], list[list[str]]]:
+    """The gain of `loop` in TGC on demonstrated templates (or their kind in held-out apps) and on others."""
+    shown = {
+        (str(split), spec.task_id): spec.template.removeprefix("held_out_") in SHOWN
+        for split, specs in generate_specs(WORLD_SEED, WORLD.settings()).items()
+        for spec in specs
+    }
+    table = []
+    for split, title in SPLIT_NAMES.items():
+        for wanted, kind in ((True, "demonstrated templates"), (False, "other templates")):
+            base, loop = (
+                {
+                    seed: {task: mean for task, mean in means.items() if shown[split, task[1]] == wanted}
+                    for seed, means in rows(study)[method][split, "tgc"].items()
+                }
+                for method in (NO_FINE_TUNING, "loop")
+            )
+            test = method_test(base, loop, study.confidence)
+            assert test is not None
+            interval = "" if test.low is None else f" ({test.low:+.1f} to {test.high:+.1f})"
+            cells = [str(len(loop[0])), _mean(base), _mean(loop), f"{test.difference:+.1f}{interval}"]
+            table.append([f"{title}, {kind}", *cells])
+    return ["TGC, percent", "tasks", "base", "LOOP", "gain"], table
+
+
+def _mean(by_seed: BySeed) -> str:
+    return f"{100 * fmean(mean for means in by_seed.values() for mean in means.values()):.1f}"
