@@ -26,11 +26,6 @@ def test_every_profile_can_be_planned_and_fits_where_it_says(name: str, capsys: 
     assert all(word in printed for word in (*wanted, *(["learner device bytes"] if trains else [])))
 
 
-def test_tasks_of_a_program_are_counted_by_nobody_before_they_are_written(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "program"]) == 2
-    assert "program says nothing of its `task_counts`" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("hardware", [None, "rtx4090"])
 def test_a_plan_fits_80_columns_and_ends_with_what_fits(
     hardware: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -51,13 +46,12 @@ def test_a_plan_fits_80_columns_and_ends_with_what_fits(
 
 
 @pytest.mark.parametrize("hardware", ["h100", "h200", "a100"])
-def test_the_paper_on_two_nodes(hardware: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_paper_fits_on_two_nodes_and_devices_that_a_run_would_not_use_are_noted(
+    hardware: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["plan", "paper", "--hardware", hardware, "--gpus", "16"]) == 0
     printed = capsys.readouterr().out
     assert "16 x" in printed and "note:" not in printed
-
-
-def test_other_devices_than_the_run_would_use_are_noted(capsys: pytest.CaptureFixture[str]) -> None:
     main(["plan", "gpu_80gb", "--gpus", "8"])
     assert "these parameters start 1 of 8 ranks; set update.distributed" in capsys.readouterr().out
 
@@ -67,8 +61,9 @@ def test_too_little_hardware_is_reported_with_its_remedy(capsys: pytest.CaptureF
     assert "does not fit: the learner needs" in capsys.readouterr().out
 
 
-def test_bad_input_is_one_message(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_bad_input_is_one_message(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, message in (
+        (["program"], "program says nothing of its `task_counts`"),
         (["nope"], "no profile 'nope'"),
         (["default", "--set", "policy.source=some/model"], "the sizes of some/model are unknown"),
         (["default", "--set", "update.epoch=1"], "update.epoch"),
@@ -86,18 +81,11 @@ def test_without_a_profile_params_yaml_is_planned(
     main(["configure", "gpu_small"])
     assert main(["plan", "--hardware", "a100"]) == 0
     assert "params.yaml: Qwen/Qwen2.5-1.5B-Instruct in appworld, on 1 x A100" in capsys.readouterr().out
-
-
-def test_a_knob_is_set_on_params_yaml_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
     main(["configure", "default"])
     (tmp_path / "data").symlink_to(ROOT / "data")
     assert main(["plan", "--set", "iterations=4", "--set", "evaluation.every=2"]) == 0
-    assert "collected 144, on dev 60, to score 1,170, collections 4, evaluations 3" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "collected 144, on dev 60, to score 1,170, collections 4, evaluations 3" in printed
 
 
 @pytest.mark.parametrize(
