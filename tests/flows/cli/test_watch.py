@@ -105,10 +105,8 @@ def test_machines_are_shown_while_the_process_that_uses_them_lives(layout: Layou
     with shown_hosts(layout.root) as shown:
         for count in (1, 2):
             shown({"a": "trains, rank 0", "b (10.0.0.2)": f"plays {count} shards"})
-        assert page(read_progress(layout.root)).splitlines()[2:] == [
-            "  a: trains, rank 0",
-            "  b (10.0.0.2): plays 2 shards",
-        ]
+        told = page(read_progress(layout.root)).splitlines()[2:]
+        assert told == ["  a: trains, rank 0", "  b (10.0.0.2): plays 2 shards"]
         written = read_json(layout.root / HOSTS)
     assert hosts_at_work(layout.root) == {}
     write_json(layout.root / HOSTS, {**written, "process": [written["process"][0], 1]})
@@ -133,10 +131,7 @@ def test_each_iteration_and_each_evaluation_has_a_line(layout: Layout) -> None:
 
 def test_before_anything_has_run_there_is_nothing_to_show(layout: Layout) -> None:
     layout.stage_versions.unlink()
-    assert page(read_progress(layout.root)).splitlines() == [
-        "default in pocketworld: 0 of 8 iterations",
-        "nothing is at work",
-    ]
+    assert page(read_progress(layout.root)) == "default in pocketworld: 0 of 8 iterations\nnothing is at work"
 
 
 def test_who_holds_the_checkout_is_at_work_until_it_ends(tmp_path: Path) -> None:

@@ -59,19 +59,12 @@ def test_a_lost_machine_is_named_at_once_and_each_minute_until_another_comes() -
     assert watched.said[2:] == ["machines.ray: going on with c (10.0.0.2), 2 min 0 s later"]
 
 
-def test_after_the_limit_there_is_one_message() -> None:
+def test_after_the_limit_there_is_one_message_and_the_wait_begins_anew_after_a_machine_was_there() -> None:
     watched = Watched(RayConfig(wait_s=90))
-    watched.at(0)
-    watched.at(80)
-    with pytest.raises(ClusterUnavailable, match=r"no machine has them \(there are none\).* Nothing is lost"):
-        watched.at(90)
-
-
-def test_the_wait_begins_anew_after_a_machine_was_there() -> None:
-    watched = Watched(RayConfig(wait_s=90))
-    watched.at(0)
-    watched.at(60, node("b", CPU=1))
+    assert not watched.at(0) and watched.at(60, node("b", CPU=1))
     assert not watched.at(100) and not watched.at(189)
+    with pytest.raises(ClusterUnavailable, match=r"no machine has them \(there are none\).* Nothing is lost"):
+        watched.at(190)
 
 
 def test_too_few_gpus_are_told_with_the_knob() -> None:
