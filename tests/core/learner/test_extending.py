@@ -82,7 +82,7 @@ def test_a_preference_objective(
     pairs = [replace(made, pair=row % 4, advantage=1.0 if row < 4 else -1.0) for row, made in enumerate(drawn)]
     found = gains(make_learner(make_policy(), config), pairs, config)
     assert sum(found[:4]) > sum(found[4:])
-    with pytest.raises(ValueError, match="the batch has no pairs"):
+    with pytest.raises(ValueError, match=r"the batch has no pairs; set advantages\.pair_gap"):
         gains(make_learner(make_policy(), config), make_rollouts(4), config)
 
 

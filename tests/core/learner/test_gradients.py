@@ -224,20 +224,6 @@ def test_neither_packs_nor_passes_nor_their_padding_nor_the_order_in_them_change
     assert relative_difference(gradient, expected) < 1e-5
 
 
-def test_the_first_importance_weights_are_one(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
-    config, rollouts, policy = UpdateConfig(), make_rollouts(8), make_policy()
-    use_packed_attention(policy)
-    objective = objective_of(config, 0.5)
-    fixed = compute_fixed_logprobs(
-        policy, pack_rollouts(rollouts, range(8), 64, torch.device("cpu")), rollouts, objective
-    )
-    packs = pack_rollouts(rollouts, range(8), 1, torch.device("cpu"))
-    stats = added(backward(policy, fixed.attach(packs), objective))
-    assert stats.loss == pytest.approx(-sum(rollout.advantage for rollout in rollouts) / LOSS_DIVISOR, abs=1e-5)
-    assert stats.kl == pytest.approx(0, abs=1e-6)
-    assert stats.clipped == 0
-
-
 def test_no_tensor_of_tokens_times_vocabulary_exists_in_forward_or_backward() -> None:
     """Watch at the dispatcher that the largest float tensor of any operation is one chunk's logits."""
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -290,28 +276,18 @@ def test_the_number_of_threads_changes_no_bit(
     assert all(torch.equal(one, more) for one, more in zip(gradients(1), gradients(threads), strict=True))
 
 
-def learners_gradient(make_policy: MakePolicy, make_rollouts: MakeRollouts, config: UpdateConfig) -> Tensor:
-    """Return a learner's gradient of one batch with these settings, all weights in one vector."""
-    rollouts, policy = make_rollouts(8), make_learner(make_policy(), config).policy
-    packs = pack_rollouts(rollouts, range(8), 64, torch.device("cpu"))
-    fixed = compute_fixed_logprobs(policy, packs, rollouts, objective_of(config))
-    backward(policy, fixed.attach(packs), objective_of(config))
-    return torch.cat([weight.grad.flatten() for weight in policy.parameters() if weight.grad is not None])
-
-
-def test_checkpointed_activations_have_the_same_gradients(make_policy: MakePolicy, make_rollouts: MakeRollouts) -> None:
-    def gradient(checkpointing: bool) -> Tensor:
-        return learners_gradient(make_policy, make_rollouts, UpdateConfig(activation_checkpointing=checkpointing))
-
-    assert torch.equal(gradient(False), gradient(True))
-
-
-def test_a_folded_adapter_has_the_gradients_of_peft_s_own_forward(
+def test_checkpointing_changes_no_bit_of_a_gradient_and_folding_the_adapter_nothing_but_its_rounding(
     make_policy: MakePolicy, make_rollouts: MakeRollouts
 ) -> None:
-    def gradient(fold: bool) -> Tensor:
-        return learners_gradient(make_policy, make_rollouts, UpdateConfig(fold_adapter=fold))
+    def gradient(**settings: bool) -> Tensor:
+        config, rollouts = UpdateConfig(**settings), make_rollouts(8)
+        policy, packs = make_learner(make_policy(), config).policy, pack_rollouts(rollouts, range(8), 64, CPU)
+        fixed = compute_fixed_logprobs(policy, packs, rollouts, objective_of(config))
+        backward(policy, fixed.attach(packs), objective_of(config))
+        return torch.cat([weight.flatten() for weight in gradients(policy).values()])
 
-    apart, folded = gradient(False), gradient(True)
+    expected = gradient(activation_checkpointing=False)
+    assert torch.equal(gradient(activation_checkpointing=True), expected)
+    apart, folded = gradient(fold_adapter=False), gradient(fold_adapter=True)
     assert not torch.equal(apart, folded)
     assert (apart - folded).norm() <= 1e-5 * apart.norm()

@@ -85,7 +85,6 @@ def test_any_division_over_packs_passes_and_ranks_has_the_same_gradient(
         pack_rollouts(rollouts, range(10), capacity, CPU, group, capacity, share_prefixes=True) for group in groups
     ]
     assert len({tuple(len(pack.passes()) for pack in packs) for packs in shared}) == 1, "the ranks are not in step"
-    whole = pack_rollouts(rollouts, range(10), 10_000, CPU)
     whole, divided = pack_rollouts(rollouts, range(10), 10_000, CPU), list(chain.from_iterable(shared))
     for packs in (whole, divided):
         policy = make_policy(trained).double()
