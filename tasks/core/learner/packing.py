@@ -70,6 +70,12 @@ class Rollout:
         return [end - begin for begin, end in pairwise((*self.begins, self.length))]
 
     @property
+    def prompts(self) -> list[NDArray[np.int64]]:
+        """Return the ids of each sequence's prompt, but for its last token, which predicts the first sampled one."""
+        sampled = self.policy_positions[np.searchsorted(self.policy_positions, self.begins)]
+        return [self.token_ids[begin : end - 1] for begin, end in zip(self.begins, sampled, strict=True)]
+
+    @property
     def sequence_tokens(self) -> list[int]:
         """Return how many tokens of each sequence the policy sampled; their sum is P."""
         before = np.searchsorted(self.policy_positions, self.begins).tolist()
@@ -351,29 +357,28 @@ class Piece(NamedTuple):
 
 
 def _pieces(parts: Sequence[Rollout], *, shared: bool) -> list[Piece]:
-    """Return the pieces of a row. If `shared`, sequences with equal prompts have all but its last token in common.
-
-    That last token predicts the first sampled one, so each sequence keeps its own.
-    """
-    sequences = [
-        (row, begin, begin + length, int(part.policy_positions[sampled]) - 1)
+    """Return the pieces of a row: its sequences. If `shared`, those with equal `Rollout.prompts` have one in common."""
+    whole = [
+        Piece(row, begin, begin + length)
         for row, part in enumerate(parts)
-        for begin, length, sampled in zip(
-            part.begins, part.lengths, np.searchsorted(part.policy_positions, part.begins), strict=True
-        )
+        for begin, length in zip(part.begins, part.lengths, strict=True)
     ]
-    prompts = [parts[row].token_ids[begin:first].tobytes() for row, begin, _, first in sequences]
-    uses = Counter(prompts if shared else ())
+    if not shared:
+        return whole
+    prompts = [prompt for part in parts for prompt in part.prompts]
+    keys = [prompt.tobytes() for prompt in prompts]
+    uses = Counter(keys)
     pieces: list[Piece] = []
     places: dict[bytes, int] = {}
-    for (row, begin, stop, first), prompt in zip(sequences, prompts, strict=True):
-        if not prompt or uses[prompt] < 2:
-            pieces.append(Piece(row, begin, stop))
+    for piece, prompt, key in zip(whole, prompts, keys, strict=True):
+        if not key or uses[key] < 2:
+            pieces.append(piece)
             continue
-        if prompt not in places:
-            places[prompt] = len(pieces)
-            pieces.append(Piece(row, begin, first))
-        pieces.append(Piece(row, first, stop, places[prompt]))
+        first = piece.start + len(prompt)
+        if key not in places:
+            places[key] = len(pieces)
+            pieces.append(Piece(piece.row, piece.start, first))
+        pieces.append(Piece(piece.row, first, piece.stop, places[key]))
     return pieces
 
 
@@ -388,8 +393,7 @@ def _that_begin_alike(
     found: list[list[tuple[int, ...]]] = []
     latest: dict[bytes, int] = {}
     for bundle in together:
-        first = rollouts[bundle[0]]
-        prompt = first.token_ids[: first.policy_positions[0] - 1].tobytes()
+        prompt = rollouts[bundle[0]].prompts[0].tobytes()
         place = latest.get(prompt)
         if place is not None:
             members = chain.from_iterable([*found[place], bundle])
