@@ -56,11 +56,15 @@ def update_timings(stats: UpdateStats) -> UpdateTimings:
 
 def unchanged_metrics(summary: AdvantageSummary) -> Metrics:
     """Return the metrics of an iteration without a batch, in which nothing was measured."""
-    figures = ("entropy", "kl", "grad_norm", "largest_grad_norm", "clip_fraction", "loss", "engine_mismatch")
-    unmeasured: dict[str, Any] = {name: None for name in figures}  # noqa: C420
     return Metrics(
         **_of_the_batch(summary),
-        **unmeasured,
+        entropy=None,
+        kl=None,
+        grad_norm=None,
+        largest_grad_norm=None,
+        clip_fraction=None,
+        loss=None,
+        engine_mismatch=None,
         optimizer_steps=0,
         planned_optimizer_steps=0,
         stopped_early=False,
