@@ -27,7 +27,7 @@ from tests.core.learner.test_gradients import gradients, nudge, relative_differe
 MakePolicy = Callable[..., nn.Module]
 MakeRollouts = Callable[..., list[Rollout]]
 CPU = torch.device("cpu")
-METHODS = sorted(path.stem for path in Path("flows/profiles/methods").glob("*.yaml"))
+METHODS = sorted(path.stem for path in (Path(__file__).parents[3] / "flows/profiles/methods").glob("*.yaml"))
 PROMPT = 9
 
 
