@@ -1,4 +1,4 @@
-"""The tables of docs/methods.md, read off flows/profiles.
+"""Writes the tables of docs/methods.md from the files in flows/profiles.
 
     python docs/hooks/presets.py        (writes the page anew)
 
