@@ -97,6 +97,9 @@ class _Ranks:
                     if isinstance(failure.cause, StageFailed):
                         raise failure.cause from None
                     fault, deadline = fault or self._failed(rank, failure.cause), time.monotonic() + _REASON_S
+                except ray.exceptions.ActorUnavailableError:  # dead or out of reach: Ray finds out which, so ask again
+                    running[self._actors[rank].__ray_ready__.remote()] = rank
+                    fault, deadline = self._lost(rank), min(deadline, time.monotonic() + _REASON_S)
                 except ray.exceptions.RayError:
                     raise self._died(rank) from None
                 if isinstance(missing := results.get(rank), Missing):
@@ -122,8 +125,11 @@ class _Ranks:
     def _died(self, rank: int) -> RankFailed:
         lost = {name_of(node) for node in ray.nodes() if not node["Alive"]}
         if self._places[rank] in lost:
-            return RankFailed(f"{self._described(rank)} is lost: the machine is down, or its link is cut{AGAIN}")
+            return self._lost(rank)
         return RankFailed(f"{self._described(rank)} was killed{KILLED}{AGAIN}", signal.SIGKILL)
+
+    def _lost(self, rank: int) -> RankFailed:
+        return RankFailed(f"{self._described(rank)} is lost: the machine is down, or its link is cut{AGAIN}")
 
     def _described(self, rank: int) -> str:
         return f"{self._label}: host {self._places[rank]}: rank {rank} of {len(self._places)}"
