@@ -2,7 +2,7 @@
 
 Reads finished runs, each in its own clone, made by
 
-    loopline configure default --set seed=1 && loopline run
+    loopline configure default habits --set seed=1 && loopline run
 
 python tests/benchmarks/training_seeds.py CLONE [CLONE ...] [--picture docs/pictures/learning_curve.svg]
 
