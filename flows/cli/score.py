@@ -49,7 +49,7 @@ def score(
     Exit code 1: a model or its server failed; 2: there is no such model, world, split or knob.
 
     \b
-    loopline score data/base_policies/pocket data/iterations/i016/policy
+    loopline score data/base_policies/pocket_narrow data/iterations/i024/policy
     loopline score http://localhost:8000/v1 my-model --world tau2 --split test --runs 4
     """
     from flows.profile_stack import UnknownProfile
