@@ -251,7 +251,7 @@ def by_template(study: Study) -> tuple[list[str], list[list[str]]]:
             test = method_test(base, loop, study.confidence)
             assert test is not None
             interval = "" if test.low is None else f" ({test.low:+.1f} to {test.high:+.1f})"
-            cells = [str(len(loop[0])), _mean(base), _mean(loop), f"{test.difference:+.1f}{interval}"]
+            cells = [str(len(next(iter(loop.values())))), _mean(base), _mean(loop), f"{test.difference:+.1f}{interval}"]
             table.append([f"{title}, {kind}", *cells])
     return ["TGC, percent", "tasks", "base", "LOOP", "gain"], table
 

@@ -84,7 +84,7 @@ def test_a_profile_that_extends_another_brings_it(project: Path) -> None:
 def test_refresh_brings_the_maps_in_step(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["configure", "default"])
     path = project / "params.yaml"
-    path.write_text(path.read_text().replace("iterations: 16", "iterations: 3"))
+    path.write_text(path.read_text().replace("iterations: 24", "iterations: 3"))
     with pytest.raises(ParamsError, match=r"loopline configure --refresh"):
         load_params(path)
     assert main(["configure", "--refresh", "--set", "evaluation.every=2"]) == 0
@@ -164,7 +164,7 @@ def test_set_changes_one_knob_and_says_so(project: Path, capsys: pytest.CaptureF
     capsys.readouterr()
     assert main(["configure", "default", "--set", "iterations=4", "--set", "update.loss.importance=turn"]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed == ["iterations: 16 -> 4", "update.loss.importance: token -> turn"]
+    assert printed == ["iterations: 24 -> 4", "update.loss.importance: token -> turn"]
     assert load_params(project / "params.yaml").iterations == 4
 
 
@@ -173,7 +173,7 @@ def test_a_key_twice_is_refused_with_its_line_and_left_as_it_is(
 ) -> None:
     path = project / "params.yaml"
     assert main(["configure", "default"]) == 0
-    path.write_text(path.read_text().replace("\niterations: 16", "\niterations: 3\niterations: 16"))
+    path.write_text(path.read_text().replace("\niterations: 24", "\niterations: 3\niterations: 24"))
     text, number = path.read_text(), path.read_text().splitlines().index("iterations: 3") + 2
     assert main(["configure", "--refresh"]) == 1
     message = f"params.yaml: not valid YAML: line {number}: duplicate key 'iterations', first on line"

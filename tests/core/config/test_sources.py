@@ -19,7 +19,7 @@ COMMIT = "a" * 40
 @pytest.mark.parametrize(
     ("settings", "policy"),
     [
-        ([], "data/base_policies/pocket"),
+        ([], "data/base_policies/pocket_narrow"),
         (["policy.source=bases/x"], "bases/x"),
         (["policy.source=./bases/x/"], "bases/x"),
         (["policy.source=/models/x", f"policy.revision={COMMIT}"], "/models/x"),
