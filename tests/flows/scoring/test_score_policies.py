@@ -37,7 +37,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "base_policies").symlink_to(ROOT / "data" / "base_policies")
-    assert main(["configure", "default", "--set", "iterations=0", "--set", "evaluation.scenarios=1"]) == 0
+    assert main(["configure", "habits", "--set", "iterations=0", "--set", "evaluation.scenarios=1"]) == 0
     return tmp_path
 
 
